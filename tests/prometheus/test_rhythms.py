@@ -15,6 +15,7 @@ from real_prometheus import run_prometheus
 from scraped_driver import COSTS_S, STREAM, Driver, check
 
 from balancedstream.core.decisions import Decision
+from balancedstream.core.past import Past
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.scaling.executors import Verdict
 from balancedstream_operator.errors import MissingMeasurementsError
@@ -57,7 +58,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
 
 def decide(found: Measurement) -> Decision:
-    given = Given(plan=None, planned_after={}, moved=False, desired=2, last_scaled_s=None)
+    given = Given(plan=None, past=Past(2))
     return choose_plan(found, POLICY, given, 1).decision
 
 

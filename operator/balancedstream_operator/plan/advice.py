@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from balancedstream.core.decisions import Decision
 from balancedstream.core.policy import Policy
-from balancedstream.core.samples import OperatorId
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +25,29 @@ class Advice:
 
 
 def advise(
-    decision: Decision,
-    policy: Policy,
-    desired: int,
-    next_epoch: int,
-    under_way: Collection[OperatorId] = (),
+    decision: Decision, free: Decision, policy: Policy, requested: int, next_epoch: int
 ) -> Advice:
-    """The changes of a decision that the mode Advise holds back.
+    """The changes that mode Auto would make beyond those that mode Advise makes.
 
     Args:
-        decision: the core's decision.
+        decision: the core's decision under the stream's policy.
+        free: the core's decision if the policy's modes were Auto instead of Advise.
         policy: the stream's policy; its modes say whether moves and scaling are only advice.
-        desired: number of executors that the stream should have.
+        requested: number of executors that the stream should have.
         next_epoch: epoch of the plan that would carry the advice out.
-        under_way: operators with moves that are still under way; the advice leaves them out.
     """
     actions = []
     reasons = []
     if policy.balance.mode == "advise":
-        for key in decision.balance:
-            if key not in under_way and decision.moves_any(key):
-                actions.append(f"move {key}")
-                query, operator = key
-                why = f"query {query}, operator {operator}: {decision.say_why(key)}"
-                reasons.append(f"would move: {why}")
-    if policy.scaling.mode == "advise" and decision.scaling.executors != desired:
-        actions.append(f"scale {decision.scaling.executors}")
-        reasons.append(f"would scale: {decision.scaling.reason}")
+        for query, operator in free.balance:
+            then = free.list_moves((query, operator))
+            if then and then != decision.list_moves((query, operator)):
+                actions.append(f"move {(query, operator)}")
+                why = free.say_why((query, operator))
+                reasons.append(f"would move: query {query}, operator {operator}: {why}")
+    if policy.scaling.mode == "advise" and free.scaling.executors != requested:
+        actions.append(f"scale {free.scaling.executors}")
+        reasons.append(f"would scale: {free.scaling.reason}")
     if not actions:
         return Advice()
     digest = hashlib.sha256("\n".join(sorted(actions)).encode()).hexdigest()[:6]

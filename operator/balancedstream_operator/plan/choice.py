@@ -68,7 +68,7 @@ class Chooser:
         next_epoch: int,
         *,
         approve: str,
-        held: bool,
+        held: str,
         now_s: float,
     ) -> Chosen:
         """Decides on a measurement.
@@ -79,7 +79,7 @@ class Chooser:
             measurement: of the stream.
             next_epoch: epoch of a new plan.
             approve: id of the advice to carry out; empty for none.
-            held: whether no plan is written, whatever is decided.
+            held: why no plan may be written, whatever is decided; empty if one may.
             now_s: seconds since the Unix epoch.
 
         Raises:
@@ -92,10 +92,8 @@ class Chooser:
             given.desired,
             now_s,
         )
-        demands = find_demands(policy, queried.executors, now_s)
-        choose = partial(
-            choose_plan, measurement, policy, given, next_epoch, approve="" if held else approve
-        )
+        demands = replace(find_demands(policy, queried.executors, now_s), held=held)
+        choose = partial(choose_plan, measurement, policy, given, next_epoch, approve=approve)
         choice = choose(demands=demands)
         if not self._shares.caps.are_set:
             return Chosen(choice, demands, queried)
@@ -105,7 +103,7 @@ class Chooser:
             start.claim(given, choice, measurement),
             self._find_streams(),
             now_s,
-            takes=grows and not held,
+            takes=grows,
             waits=policy.scaling.acts and not held,
         )
         if left is not None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from balancedstream.core.decisions import Decision, decide, raise_minimum
 from balancedstream.core.modes import switch_modes
-from balancedstream.core.observations import Observation
+from balancedstream.core.observations import Observation, PlanInForce
+from balancedstream.core.past import Past
 from balancedstream.core.periods import find_exclusion, find_floor
-from balancedstream.core.planning import propose
+from balancedstream.core.planning import leave_out, propose
 from balancedstream.core.policy import MigrationPolicy, Policy
 from balancedstream.core.samples import OperatorId
-from balancedstream.core.scaling.executors import ScaleOut
 from balancedstream.core.scaling.workload import waits_for_data
 from balancedstream.core.wire.plan import NEW_EXECUTOR, KeyPlacement, Plan
 from balancedstream.core.wire.strict_json import MAX_BYTES
@@ -30,11 +30,7 @@ class Given:
 
     Attributes:
         plan: the newest one; None before the first.
-        planned_after: last finished batch of each query when that plan was written.
-        moved: whether that plan moved anything, so that older batches show loads that are gone.
-        desired: executors that the stream should have.
-        last_scaled_s: when that number last changed, seconds since the epoch; None for never.
-        last_scale_out: what the last added executors should bring; None if none were added.
+        past: what is remembered of earlier decisions.
         refusals: what plans must not contain, because the driver refused it.
         refused_s: how long ago the plan was written, if the driver refused it; None if it did not.
         sizes: whether the number of executors is the operator's; that of an application which it
@@ -42,14 +38,15 @@ class Given:
     """
 
     plan: Plan | None
-    planned_after: Mapping[str, int]
-    moved: bool
-    desired: int
-    last_scaled_s: float | None
-    last_scale_out: ScaleOut | None = None
+    past: Past
     refusals: Refusals = Refusals()  # noqa: RUF009 - frozen
     refused_s: float | None = None
     sizes: bool = True
+
+    @property
+    def desired(self) -> int:
+        """Executors that the stream should have."""
+        return self.past.requested or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +59,7 @@ class Demands:
         floor_why: who asks for it, for people.
         most: executors that the limits over all streams leave; None if they leave all it wants.
         most_why: the same for people.
+        held: why no plan may be written, whatever is decided; empty if one may.
     """
 
     excluded: str = ""
@@ -69,6 +67,7 @@ class Demands:
     floor_why: str = ""
     most: int | None = None
     most_why: str = ""
+    held: str = ""
 
 
 def find_demands(policy: Policy, queried: int, now_s: float) -> Demands:
@@ -95,7 +94,7 @@ class PlanChoice:
     """A decision, and the plan that carries it out.
 
     Attributes:
-        decision: of the core.
+        decision: of the core; it says what the plan does, and of all else that it is not done.
         plan: a new plan; None if nothing changes.
         waits: why no plan can be made now, whatever was decided; empty if one can.
         left_out: what the plan has no room for, for a person; empty if it holds everything.
@@ -112,9 +111,9 @@ class PlanChoice:
 
     @property
     def moves(self) -> list[str]:
-        """Why partitions or keys move: a sentence for each operator that the decision changes."""
+        """Why partitions or keys move: a sentence for each operator that the plan changes."""
         decision = self.decision
-        return [decision.say_why(key) for key in decision.balance if decision.moves_any(key)]
+        return [decision.say_why(operator) for operator in decision.moving]
 
 
 def choose_plan(
@@ -139,7 +138,57 @@ def choose_plan(
     policy = _leave_to_others(raise_minimum(policy, demands.floor), demands.most)
     if given.sizes:
         policy = _within_limits(policy, given.desired)
-    observation = Observation(
+    observation = _observe(measurement, given, demands)
+    decision = _decide(observation, policy, demands)
+    waits = observation.in_force.waits
+    if waits:
+        return PlanChoice(decision, None, waits)
+    acting = switch_modes(policy, "advise", "auto")
+    free = decision if acting == policy else _decide(observation, acting, demands)
+    advice = advise(decision, free, policy, given.desired, next_epoch)
+    approved = bool(advice.id) and advice.id == approve
+    if approved:
+        decision = free
+    spread = MigrationPolicy() if given.refusals.plain else policy.migration
+    plan = propose(next_epoch, observation, decision, spread)
+    if plan is None:
+        return PlanChoice(decision, None, "", advice=advice)
+    decision = leave_out(decision, plan)
+    if not given.sizes and len(plan.executors) == given.desired:
+        plan = replace(plan, sizes=False)
+    left_out = _say_left_out(plan, observation.in_force.key_placements, decision)
+    if approved:
+        return PlanChoice(decision, plan, "", left_out, advice, approved=True)
+    # Advice is for the plan after this one, and names its epoch.
+    return PlanChoice(decision, plan, "", left_out)
+
+
+def _decide(observation: Observation, policy: Policy, demands: Demands) -> Decision:
+    decision = decide(observation, policy)
+    if not demands.most_why:
+        return decision
+    reason = f"{decision.scaling.reason}; {demands.most_why}"
+    return replace(decision, scaling=replace(decision.scaling, reason=reason))
+
+
+def _observe(measurement: Measurement, given: Given, demands: Demands) -> Observation:
+    refusals, plan = given.refusals, given.plan
+    refused_keys = {(key.query, key.key) for key in measurement.keys} if refusals.all_keys else ()
+    placed = plan.key_placements if plan and not refusals.all_keys else ()
+    # A driver asks for the least number by itself, and that may have been another one at its start.
+    # Or it has a plan in force that was lost since.
+    unsaid = len(measurement.executors) != given.desired or measurement.epoch > 0
+    started = bool(measurement.finished_s or measurement.idle_s)
+    in_force = PlanInForce(
+        # A plan that was refused has moved nothing.
+        under_way={} if given.refused_s is not None else _list_under_way(measurement, plan),
+        settling=frozenset(query for query, n in measurement.keys_under_way.items() if n),
+        key_placements=tuple(p for p in placed if (p.query, p.key) not in refusals.keys),
+        refused_keys=frozenset(refusals.keys).union(refused_keys),
+        repeat=given.refused_s is not None or (unsaid and plan is None and started),
+        waits=demands.held or _why_wait(measurement, given),
+    )
+    return Observation(
         # What happened since then is not known yet, however long ago it is.
         now_s=measurement.scraped_s,
         executors=measurement.executors,
@@ -148,10 +197,10 @@ def choose_plan(
         batches=measurement.batches,
         restore_cost=measurement.restore_cost,
         requested=given.desired,
-        last_scaled_s=given.last_scaled_s,
+        last_scaled_s=given.past.scaled_at_s,
         keys=measurement.keys,
         stages=measurement.stages,
-        last_scale_out=given.last_scale_out,
+        last_scale_out=given.past.scale_out,
         idle_s=measurement.idle_s,
         running=tuple(measurement.last_batches),
         hidden=measurement.hidden if measurement.executors else (),
@@ -159,53 +208,8 @@ def choose_plan(
         excluded=demands.excluded,
         floor=demands.floor,
         floor_why=demands.floor_why,
+        in_force=in_force,
     )
-    decision = decide(observation, policy)
-    if demands.most_why:
-        reason = f"{decision.scaling.reason}; {demands.most_why}"
-        decision = replace(decision, scaling=replace(decision.scaling, reason=reason))
-    waits = _why_wait(measurement, given)
-    if waits:
-        return PlanChoice(decision, None, waits)
-    refusals, refused = given.refusals, given.refused_s is not None
-    # A plan that was refused has moved nothing.
-    moving = {} if refused else _wanted(measurement, given.plan)
-    advice = advise(decision, policy, given.desired, next_epoch, moving)
-    approved = bool(advice.id) and advice.id == approve
-    if approved:
-        policy = switch_modes(policy, "advise", "auto")
-    placed = given.plan.key_placements if given.plan and not refusals.all_keys else ()
-    placed = tuple(p for p in placed if (p.query, p.key) not in refusals.keys)
-    settling = {query for query, count in measurement.keys_under_way.items() if count}
-    if refusals.all_keys:
-        settling |= {query for query, _ in decision.keys}
-    if refusals.plain:
-        policy = replace(policy, migration=MigrationPolicy())
-    # A driver asks for the least number by itself, and that may have been another one at its start.
-    # Or it has a plan in force that was lost since.
-    unsaid = len(measurement.executors) != given.desired or measurement.epoch > 0
-    started = bool(measurement.finished_s or measurement.idle_s)
-    unsaid = unsaid and given.plan is None and started
-    plan = propose(
-        next_epoch,
-        observation,
-        decision,
-        policy,
-        wanted=moving,
-        key_placements=placed,
-        settling=settling,
-        refused=refusals.keys,
-        again=refused or unsaid,
-    )
-    if plan is None:
-        return PlanChoice(decision, None, "", advice=advice)
-    if not given.sizes and len(plan.executors) == given.desired:
-        plan = replace(plan, sizes=False)
-    left_out = _say_left_out(plan, placed, decision)
-    if approved:
-        return PlanChoice(decision, plan, "", left_out, advice, approved=True)
-    # Advice is for the plan after this one, and names its epoch.
-    return PlanChoice(decision, plan, "", left_out)
 
 
 def _say_left_out(plan: Plan, placed: Sequence[KeyPlacement], decision: Decision) -> str:
@@ -245,9 +249,9 @@ def _why_wait(measurement: Measurement, given: Given) -> str:
         return f"the driver refused plan {plan.epoch}; a next one waits" if wait_s > 0 else ""
     if measurement.epoch < plan.epoch:
         return f"plan {plan.epoch} is not applied yet"
-    if not given.moved:
+    if not given.past.moved:
         return ""
-    for query, batch in given.planned_after.items():
+    for query, batch in given.past.planned_after.items():
         done = measurement.last_batches.get(query)
         if waits_for_data(query, measurement.idle_s, measurement.scraped_s):
             # For nobody knows how long, there is no next batch.
@@ -258,7 +262,9 @@ def _why_wait(measurement: Measurement, given: Given) -> str:
     return ""
 
 
-def _wanted(measurement: Measurement, plan: Plan | None) -> dict[OperatorId, dict[int, str]]:
+def _list_under_way(
+    measurement: Measurement, plan: Plan | None
+) -> dict[OperatorId, dict[int, str]]:
     """Operators with unfinished moves, and the executor of each partition in the last plan.
 
     An executor that was to be started has an id by now that only the driver knows: those of its

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 
-from balancedstream.core.scaling.executors import ScaleOut
+from balancedstream.core.observations import ScaleOut
+from balancedstream.core.past import Past
 from balancedstream.core.wire.plan import Plan
 from balancedstream_operator.plan.answers import Control
 
@@ -82,6 +82,16 @@ def _names(reason: str, key: str) -> bool:
     return any(f"key {said}{end}" in reason for said in {key, key[:80]} for end in ": ")
 
 
+_PAST = {
+    "desired": "requested",
+    "scaled_s": "scaled_at_s",
+    "scale_out": "scale_out",
+    "planned_after": "planned_after",
+    "moved": "moved",
+}
+"""Name in JSON to the attribute of `Past`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """What the next decision needs.
@@ -90,12 +100,8 @@ class Record:
         partitions: state partitions of the stream.
         epoch: of the plan that it belongs to, or, if plans were lost, one that none has passed; 0
             before the first.
-        desired: executors that the stream should have; None before the first plan.
-        scaled_s: when that number last changed, seconds since the Unix epoch; None for never.
-        scale_out: what the last added executors should bring; None if none were added.
+        past: what decisions remember of the ones before.
         planned_s: when the plan was written, seconds since the Unix epoch.
-        planned_after: last finished batch of each query when the plan was written.
-        moved: whether the plan moved anything.
         known_refusal: what the driver had said of an older plan when this one was written.
         refusals: what this plan avoids.
         approved: id of the proposal that was carried out last; empty for none.
@@ -105,63 +111,61 @@ class Record:
 
     partitions: int
     epoch: int = 0
-    desired: int | None = None
-    scaled_s: float | None = None
-    scale_out: ScaleOut | None = None
+    past: Past = field(default_factory=Past)
     planned_s: float = 0.0
-    planned_after: Mapping[str, int] = field(default_factory=dict)
-    moved: bool = False
     known_refusal: str = ""
     refusals: Refusals = field(default_factory=Refusals)
     approved: str = ""
     application: str = ""
 
     def write(self) -> str:
-        """As JSON."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        """As JSON, in which the past is flat, under the names of release 0.1.0."""
+        written = asdict(self)
+        past = written.pop("past")
+        written |= {name: past[of_past] for name, of_past in _PAST.items()}
+        return json.dumps(written, sort_keys=True, separators=(",", ":"))
 
 
 def heed_clock(record: Record, now_s: float) -> Record:
     """A record without times that are yet to come: the clock was set back since, and begins anew.
 
-    >>> heed_clock(Record(8, planned_s=7200.0, scaled_s=5.0), 60.0).planned_s
+    >>> heed_clock(Record(8, planned_s=7200.0), 60.0).planned_s
     60.0
     """
-    scale_out, scaled_s = record.scale_out, record.scaled_s
-    if scale_out is not None and scale_out.at_s > now_s:
-        scale_out = replace(scale_out, at_s=now_s)
-    return replace(
-        record,
-        planned_s=min(record.planned_s, now_s),
-        scaled_s=None if scaled_s is None else min(scaled_s, now_s),
-        scale_out=scale_out,
-    )
+    scale_out, scaled_at_s = record.past.scale_out, record.past.scaled_at_s
+    if scale_out is not None:
+        scale_out = replace(scale_out, at_s=min(scale_out.at_s, now_s))
+    if scaled_at_s is not None:
+        scaled_at_s = min(scaled_at_s, now_s)
+    past = replace(record.past, scale_out=scale_out, scaled_at_s=scaled_at_s)
+    return replace(record, planned_s=min(record.planned_s, now_s), past=past)
 
 
 def read_record(text: str) -> Record | None:
     """A record as it was written, also by another release; None if there is none to be read.
 
     >>> read_record(Record(48, epoch=3).write())
-    Record(partitions=48, epoch=3, desired=None, scaled_s=None, scale_out=None, planned_s=0.0, \
-planned_after={}, moved=False, known_refusal='', refusals=Refusals(driver='', count=0, keys=(), \
-all_keys=False, plain=False), approved='', application='')
+    Record(partitions=48, epoch=3, past=Past(requested=None, scaled_at_s=None, scale_out=None, \
+planned_after={}, moved=False), planned_s=0.0, known_refusal='', refusals=Refusals(driver='', \
+count=0, keys=(), all_keys=False, plain=False), approved='', application='')
     >>> read_record("rubbish")
     """
     try:
         found = json.loads(text)
         known = {entry.name: found[entry.name] for entry in fields(Record) if entry.name in found}
-        if known.get("scale_out"):
-            known["scale_out"] = ScaleOut(**known["scale_out"])
+        past = {_PAST[name]: found[name] for name in _PAST if name in found}
+        if past.get("scale_out"):
+            past["scale_out"] = ScaleOut(**past["scale_out"])
         if "refusals" in known:
             given = known["refusals"]
             keys = tuple((str(query), str(key)) for query, key in given["keys"])
             known["refusals"] = Refusals(**{**given, "keys": keys})
-        record = Record(**known)
-        optional = (record.desired or 0, record.scaled_s or 0)
+        record = Record(**{**known, "past": Past(**past)})
+        optional = (record.past.requested or 0, record.past.scaled_at_s or 0)
         numbers = (record.partitions, record.epoch, record.planned_s, *optional)
         whole = all(isinstance(n, int | float) and n >= 0 for n in numbers)
         whole = whole and isinstance(record.approved, str) and isinstance(record.application, str)
-        return record if whole and isinstance(record.planned_after, dict) else None
+        return record if whole and isinstance(record.past.planned_after, dict) else None
     # It has no other reader, so what cannot be read is as good as none.
     except (ValueError, KeyError, TypeError):
         return None

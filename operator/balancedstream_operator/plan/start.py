@@ -76,19 +76,16 @@ class Start:
         """
         record, is_ours = self.record, self.spec.target_ref is None
         # Until the operator has scaled it, an application has as many executors as it wants.
-        sizes = is_ours or (record.scaled_s is not None and self.answer.scales)
+        sizes = is_ours or (record.past.scaled_at_s is not None and self.answer.scales)
         running = len(measurement.executors)
-        scaled_s = record.scaled_s
+        scaled_at_s = record.past.scaled_at_s
         if is_ours:
             told_s = parse_time(self.status.last_scale_time)
-            scaled_s = scaled_s or (None if told_s is None else min(told_s, now_s))
+            scaled_at_s = scaled_at_s or (None if told_s is None else min(told_s, now_s))
+        requested = self._recall_requested(running) if sizes else running
         return Given(
             plan=self.plan,
-            planned_after=record.planned_after,
-            moved=record.moved,
-            desired=self._recall_desired(running) if sizes else running,
-            last_scaled_s=scaled_s,
-            last_scale_out=record.scale_out,
+            past=replace(record.past, requested=requested, scaled_at_s=scaled_at_s),
             refusals=record.refusals.follow(self.driver.uid, self.control, self.plan),
             refused_s=now_s - record.planned_s if self.control.refusal else None,
             sizes=sizes,
@@ -110,47 +107,35 @@ class Start:
         return Claim(given.desired, executors.min, wants, cores, memory_mib)
 
     def note(
-        self,
-        given: Given,
-        measurement: Measurement,
-        choice: PlanChoice,
-        new_plan: Plan | None,
-        now_s: float,
+        self, given: Given, measurement: Measurement, choice: PlanChoice, now_s: float
     ) -> Record:
         """What to write down of a decision.
 
         Args:
             given: what it started from.
             measurement: that it was made on.
-            choice: the decision.
-            new_plan: the plan that is written with the record; None leaves the old one.
+            choice: the decision, and the plan that is written with the record, if there is one.
             now_s: seconds since the Unix epoch.
         """
-        scale_out = choice.decision.scaling.scale_out
-        old = scale_out is not None and scale_out.at_s < measurement.scraped_s
-        judged = scale_out if old else self.record.scale_out
-        if new_plan is None:
-            return replace(self.record, scale_out=judged)
-        count = len(new_plan.executors)
+        past = given.past.after(choice.decision, choice.plan, now_s, measurement.last_batches)
+        if choice.plan is None:
+            # The other parts are guesses until there is a plan.
+            known = replace(self.record.past, scale_out=past.scale_out)
+            return replace(self.record, past=known)
         return replace(
             self.record,
-            epoch=new_plan.epoch,
-            desired=count,
-            scaled_s=now_s if count != given.desired else given.last_scaled_s,
-            scale_out=scale_out if count > given.desired else judged,
+            epoch=choice.plan.epoch,
+            past=past,
             planned_s=now_s,
-            planned_after=dict(measurement.last_batches),
-            # An executor that leaves hands over its partitions, whatever balancing decided.
-            moved=bool(choice.moves) or count != given.desired,
             refusals=given.refusals,
             known_refusal=self.answer.refused,
             approved=choice.advice.id if choice.approved else self.record.approved,
         )
 
-    def _recall_desired(self, running: int) -> int:
+    def _recall_requested(self, running: int) -> int:
         """How many executors were decided on last: what is written with the plan comes first."""
-        if self.record.desired is not None:
-            return self.record.desired
+        if self.record.past.requested is not None:
+            return self.record.past.requested
         if self.plan:
             return len(self.plan.executors)
         least = max(self.spec.executors.min, running)

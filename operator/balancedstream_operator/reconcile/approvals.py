@@ -77,8 +77,8 @@ def judge_approval(approve: str, outcome: PassOutcome) -> Approval:
         outcome: of the pass.
     """
     decided = outcome.decided
-    if decided is not None and decided.choice.approved and decided.new_plan is not None:
-        return Approval(approve, decided.new_plan.epoch)
+    if decided is not None and decided.choice.approved and decided.choice.plan is not None:
+        return Approval(approve, decided.choice.plan.epoch)
     return Approval(approve, refusal=_say_why_not(approve, outcome))
 
 
@@ -101,7 +101,7 @@ def _say_why_not(approve: str, outcome: PassOutcome) -> str:
         return f"the stream is {decided.demands.excluded}"
     if decided.choice.waits:
         return f"it is out of date: {decided.choice.waits}"
-    now = decided.proposal
+    now = decided.choice.advice
     if now.id == approve:
         return "no plan can be made of it now; moves of the last one may still be under way"
     if now.id:

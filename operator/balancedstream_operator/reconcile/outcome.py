@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from balancedstream.core.wire.plan import Plan
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.floors import FloorAnswer
 from balancedstream_operator.observe.measurement import Measurement
-from balancedstream_operator.plan.advice import Advice
 from balancedstream_operator.plan.answers import AnswerFound, Control
 from balancedstream_operator.plan.planner import Demands, Given, PlanChoice
 from balancedstream_operator.plan.record import PlanFound
@@ -36,8 +34,7 @@ class Decided:
     Attributes:
         measurement: of the stream.
         given: what was in force.
-        choice: the decision, and the plan that it asks for.
-        new_plan: that plan, if it is written; a driver that is silent gets none.
+        choice: the decision, and the plan that was written for it.
         silent_s: for how long the driver has left the plan in force unanswered; None if it answered
             or still has time.
         shortage: why executors have been missing for long; empty if none have.
@@ -49,17 +46,11 @@ class Decided:
     measurement: Measurement
     given: Given
     choice: PlanChoice
-    new_plan: Plan | None
     silent_s: float | None
     shortage: str
     scales: bool = True
     demands: Demands = Demands()  # noqa: RUF009 - frozen
     queried: FloorAnswer = FloorAnswer()  # noqa: RUF009 - frozen
-
-    @property
-    def proposal(self) -> Advice:
-        """What somebody could approve now; a driver that is silent would get no plan."""
-        return self.choice.advice if self.silent_s is None else Advice()
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,7 +372,9 @@ class Reconciler:
     def _evaluate(self, request: _Request, start: Start, measurement: Measurement) -> Decided:
         """Decides on a measurement."""
         silent_s, answer, now_s = start.control.silent_s, start.answer, request.now_s
-        held = silent_s is not None or bool(request.asked.paused)
+        held = "nothing is to change now" if request.asked.paused else ""
+        if silent_s is not None:
+            held = held or f"the driver has not answered for {silent_s:.0f} s"
         given = start.give(measurement, now_s)
         pods = start.driver.select_executors(self._stream, start.spec.target_ref)
         running = len(measurement.executors)
@@ -390,7 +392,6 @@ class Reconciler:
             measurement=measurement,
             given=given,
             choice=chosen.choice,
-            new_plan=None if held else chosen.choice.plan,
             silent_s=silent_s,
             shortage=shortage,
             scales=answer.scales,
@@ -400,8 +401,8 @@ class Reconciler:
 
     def _execute(self, start: Start, decided: Decided, now_s: float) -> None:
         """Writes the plan that a decision asks for, and the record of the decision with it."""
-        given, plan = decided.given, decided.new_plan
-        record = start.note(given, decided.measurement, decided.choice, plan, now_s)
+        given, plan = decided.given, decided.choice.plan
+        record = start.note(given, decided.measurement, decided.choice, now_s)
         if record != start.record:
             self._book.write(plan or given.plan, record)
 

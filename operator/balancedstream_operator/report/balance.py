@@ -52,17 +52,18 @@ def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False
         if stateless:
             return Balance(True, reason="no query keeps state: there is nothing to balance")
         return Balance(None)
-    (query, operator), worst = max(
-        decision.balance.items(), key=lambda item: item[1].imbalance_before
+    (query, operator), measured = max(
+        decision.imbalance.items(), key=lambda item: item[1].imbalance
     )
-    is_above = worst.imbalance_before > max(policy.balance.act_above, STOP_AT * worst.bound)
-    uneven = is_above and not worst.exhausted
+    found = decision.balance[query, operator]
+    is_above = measured.imbalance > max(policy.balance.act_above, STOP_AT * measured.bound)
+    uneven = is_above and not found.exhausted
     heavy = ""
-    if worst.unsplittable is not None and worst.imbalance_before > policy.balance.act_above:
+    if found.unsplittable is not None and measured.imbalance > policy.balance.act_above:
         heavy = (
-            f"partition {worst.unsplittable} of operator {operator} of query {query} alone has "
-            f"more load than the mean of all executors: imbalance {worst.imbalance_before:.2f}, "
-            f"and no placement gets below {worst.bound:.2f}; its keys must be split"
+            f"partition {found.unsplittable} of operator {operator} of query {query} alone has "
+            f"more load than the mean of all executors: imbalance {found.imbalance_before:.2f}, "
+            f"and no placement gets below {found.bound:.2f}; its keys must be split"
         )
     assignment = decision.keys.get((query, operator))
     if assignment is not None:
@@ -71,9 +72,9 @@ def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False
     if decision.scaling.verdict is Verdict.UNSPLITTABLE:
         heavy = decision.scaling.reason
     return Balance(
-        holds=not (uneven or any(map(decision.moves_any, decision.balance))),
-        imbalance=round(worst.imbalance_before, 3),
-        bound=round(worst.bound, 3),
+        holds=not (uneven or decision.moving or decision.held),
+        imbalance=round(measured.imbalance, 3),
+        bound=round(measured.bound, 3),
         reason=f"query {query}, operator {operator}: {decision.say_why((query, operator))}",
         unsplittable=heavy,
     )
@@ -190,12 +191,12 @@ def describe_effects(
 ) -> Status:
     """A status with the effects of the last plan, once batches ran under it and its moves ended."""
     plan = given.plan
-    if plan is None or measurement.epoch < plan.epoch or not given.planned_after:
+    if plan is None or measurement.epoch < plan.epoch or not given.past.planned_after:
         return status
     passed = min(
         (
             measurement.last_batches[query] - batch
-            for query, batch in given.planned_after.items()
+            for query, batch in given.past.planned_after.items()
             if query in measurement.last_batches
         ),
         default=0,

@@ -346,7 +346,7 @@ def _say_why(outcome: PassOutcome) -> str | None:
     if fallback.holds:
         return fallback.message
     balance, scaling = _find_balance(outcome.spec, decided), decided.choice.decision.scaling
-    return summarize([decided.choice.waits, balance.reason, scaling.reason])
+    return summarize([balance.reason, scaling.reason])
 
 
 def _select_executors(outcome: PassOutcome, spec: StreamSpec) -> str:
@@ -363,10 +363,10 @@ def _describe_mode(spec: StreamSpec, policy: Policy) -> str:
 
 
 def _describe_decided(status: Status, decided: Decided, balance: Balance, now_s: float) -> Status:
-    given, new_plan = decided.given, decided.new_plan
+    given, new_plan = decided.given, decided.choice.plan
     plan = new_plan or given.plan
     desired = len(new_plan.executors) if new_plan else given.desired
-    scaled_s = now_s if desired != given.desired else given.last_scaled_s
+    scaled_s = now_s if desired != given.desired else given.past.scaled_at_s
     status = describe_load(status, decided.measurement, decided.choice.decision, balance)
     status = describe_effects(status, decided.measurement, given, balance)
     return replace(
@@ -379,9 +379,7 @@ def _describe_decided(status: Status, decided: Decided, balance: Balance, now_s:
 
 def _find_proposal(outcome: PassOutcome) -> Advice:
     """What somebody could approve now."""
-    if outcome.decided is None or outcome.paused:
-        return Advice()
-    return outcome.decided.proposal
+    return Advice() if outcome.decided is None else outcome.decided.choice.advice
 
 
 def _describe_proposal(outcome: PassOutcome, before: Status, now_s: float) -> Proposal | None:
@@ -399,10 +397,10 @@ def _list_decisions(
 ) -> Iterable[tuple[DecisionKind, str]]:
     """What was decided, and why."""
     decided = outcome.decided
-    if decided is not None and decided.new_plan is not None:
+    if decided is not None and decided.choice.plan is not None:
         choice, moves = decided.choice, decided.choice.moves
         asked = f"proposal {choice.advice.id} was approved" if choice.approved else ""
-        if len(decided.new_plan.executors) != decided.given.desired:
+        if len(decided.choice.plan.executors) != decided.given.desired:
             yield "scale", summarize([asked, choice.decision.scaling.reason])
         if moves or choice.left_out:
             yield "move", summarize([asked, *moves, choice.left_out])

@@ -16,8 +16,54 @@ from balancedstream.core.samples import (
     StageSample,
     TaskSample,
 )
-from balancedstream.core.scaling.executors import ScaleOut
+from balancedstream.core.wire.plan import KeyPlacement
 from balancedstream.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOut:
+    """A scale-out, and what it was expected to bring.
+
+    Attributes:
+        at_s: when it was decided, seconds since the Unix epoch.
+        before: executors until then.
+        after: executors requested.
+        rows_per_s: rows that the queries processed per second of batch time until then.
+        gain: by what fraction that rate was expected to grow.
+        failed: whether it was found to have grown by next to nothing, when all of them were last
+            under load.
+    """
+
+    at_s: float
+    before: int
+    after: int
+    rows_per_s: float
+    gain: float
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInForce:
+    """What the next plan takes over from the plan before it.
+
+    Attributes:
+        under_way: operators whose last moves have not all arrived, with the target executor of each
+            moving partition; they get no new moves.
+        settling: queries with keys that have not arrived yet; they get no new key placements.
+        key_placements: a key keeps its place until it gets another one, or until a plan has no more
+            room and the key is no longer hot.
+        refused_keys: (query, key) of keys that the driver cannot place; the plan leaves them out.
+        repeat: whether to make a plan even if nothing changes: the last one was refused, or the
+            driver does not know how many executors there should be.
+        waits: why no plan can be made now, for people; empty if one can.
+    """
+
+    under_way: Mapping[OperatorId, Mapping[int, str]] = field(default_factory=dict)
+    settling: frozenset[str] = frozenset()
+    key_placements: tuple[KeyPlacement, ...] = ()
+    refused_keys: frozenset[tuple[str, str]] = frozenset()
+    repeat: bool = False
+    waits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +80,6 @@ class Observation:
         last_scaled_s: time of the last change of the number of executors, in seconds since the Unix
             epoch; None if it never changed.
         last_scale_out: expected effect of the last scale-out; None if there was none.
-        missing: number of measurements in a row that failed.
         keys: samples of hot keys in the measuring window, any order; operators with keys that
             cannot move have none.
         stages: all tasks of the batches in the measuring window, by kind of stage, any order.
@@ -47,6 +92,7 @@ class Observation:
         excluded: why moves and scaling are excluded now, for people; empty if they are allowed.
         floor: minimum number of executors that is required from outside now; 0 for none.
         floor_why: the origin of that minimum, for people.
+        in_force: what the next plan takes over from the plan before it.
     """
 
     now_s: float
@@ -56,7 +102,6 @@ class Observation:
     restore_cost: RestoreCost = RestoreCost()  # noqa: RUF009 - frozen
     requested: int | None = None
     last_scaled_s: float | None = None
-    missing: int = 0
     keys: tuple[KeySample, ...] = ()
     stages: tuple[StageSample, ...] = ()
     last_scale_out: ScaleOut | None = None
@@ -67,6 +112,7 @@ class Observation:
     excluded: str = ""
     floor: int = 0
     floor_why: str = ""
+    in_force: PlanInForce = PlanInForce()
 
     @property
     def asked(self) -> int:
@@ -80,7 +126,16 @@ class Observation:
         >>> parse_observation(observation.to_json()) == observation
         True
         """
-        return json.dumps(asdict(self), separators=(",", ":"))
+        written = asdict(self)
+        written["in_force"] |= {
+            "under_way": [
+                [*operator, list(targets.items())]
+                for operator, targets in self.in_force.under_way.items()
+            ],
+            "settling": sorted(self.in_force.settling),
+            "refused_keys": sorted(self.in_force.refused_keys),
+        }
+        return json.dumps(written, separators=(",", ":"))
 
 
 _Record = TypeVar(
@@ -110,6 +165,8 @@ def parse_observation(text: str) -> Observation:
     if not isinstance(content, dict):
         message = f"observation: must be a JSON object, not {type(content).__name__}"
         raise InvalidInputError(message)
+    # Release 0.1.0 wrote a number that was always 0.
+    content.pop("missing", None)
     known = {f.name for f in fields(Observation)}
     for name in content:
         if name not in known:
@@ -139,7 +196,29 @@ def parse_observation(text: str) -> Observation:
         message = f"observation.now_s: must be a number, not {content['now_s']!r}"
         raise InvalidInputError(message)
     _check_requests(content)
+    if "in_force" in content:
+        content["in_force"] = _parse_in_force(content["in_force"])
     return Observation(**content)
+
+
+def _parse_in_force(found: Any) -> PlanInForce:
+    """What `Observation.to_json` wrote of the plan before."""
+    try:
+        under_way = {
+            (str(query), int(operator)): {int(p): str(target) for p, target in targets}
+            for query, operator, targets in found["under_way"]
+        }
+        return PlanInForce(
+            under_way,
+            frozenset(map(str, found["settling"])),
+            tuple(KeyPlacement(**placed) for placed in found["key_placements"]),
+            frozenset((str(query), str(key)) for query, key in found["refused_keys"]),
+            repeat=bool(found["repeat"]),
+            waits=str(found["waits"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"observation.in_force: not as it is written ({error!r:.80})"
+        raise InvalidInputError(message) from error
 
 
 def _check_requests(content: Mapping[str, Any]) -> None:

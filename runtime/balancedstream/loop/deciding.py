@@ -8,12 +8,14 @@ from dataclasses import replace
 
 from balancedstream.core.balance.loads import prune
 from balancedstream.core.decisions import Decision, DecisionKind, decide
-from balancedstream.core.observations import Observation
+from balancedstream.core.modes import switch_modes
+from balancedstream.core.observations import Observation, PlanInForce
+from balancedstream.core.past import Past
 from balancedstream.core.periods import find_exclusion, find_floor
-from balancedstream.core.planning import propose
+from balancedstream.core.planning import leave_out, propose
 from balancedstream.core.policy import Mode, Policy
 from balancedstream.core.samples import BatchSample, KeySample, OperatorId, StageSample, TaskSample
-from balancedstream.core.scaling.executors import LIMITS, ScaleOut, ScalingDecision
+from balancedstream.core.scaling.executors import LIMITS, ScalingDecision
 from balancedstream.core.scaling.workload import find_current
 from balancedstream.loop.baseline import Baseline
 from balancedstream.loop.ports import FinishedBatch
@@ -53,8 +55,7 @@ class Decider:
         self._stages: list[StageSample] = []
         self._batches: deque[BatchSample] = deque()
         self._warm: set[str] = set()
-        self._last_scaled_s: float | None = None
-        self._last_scale_out: ScaleOut | None = None
+        self._past = Past()
         self._idle_s: dict[str, float] = {}
         self._paused = ""
 
@@ -134,44 +135,17 @@ class Decider:
             now_s: seconds since the Unix epoch.
             ran: operators with a new measurement; the others have nothing new to report.
         """
-        schedule = self._policy.schedule
-        floor, floor_why = find_floor(schedule.floors, now_s)
-        observation = Observation(
-            now_s=now_s,
-            executors=executors,
-            tasks=tuple(self._tasks),
-            batches=tuple(self._batches),
-            restore_cost=state.restore_cost,
-            requested=state.requested,
-            last_scaled_s=self._last_scaled_s,
-            keys=tuple(self._keys),
-            stages=tuple(self._stages),
-            last_scale_out=self._last_scale_out,
-            idle_s=dict(self._idle_s),
-            prepared=tuple(state.prepared),
-            excluded=find_exclusion(schedule.excluded, now_s),
-            floor=floor,
-            floor_why=floor_why,
-        )
+        observation = self._observe(state, executors, now_s)
+        past = replace(self._past, requested=observation.asked)
         decision = decide(observation, self._policy)
-        scale_out = decision.scaling.scale_out
-        if scale_out is not None and scale_out.at_s < now_s:
-            self._last_scale_out = scale_out
-        moving, settling = state.moving, state.keys.settling
-        for operator in sorted(set(ran) & decision.balance.keys() - moving.keys()):
-            self._report_balance(operator, decision)
-        self._report_scaling(decision.scaling, observation.asked)
-        if self._why_not_yet():
-            return
-        plan = propose(
-            state.epoch + 1,
-            observation,
-            decision,
-            self._policy,
-            wanted=moving,
-            key_placements=state.keys.placements,
-            settling=settling,
-        )
+        plan = propose(state.epoch + 1, observation, decision, self._policy.migration)
+        decision = leave_out(decision, plan)
+        last_batches = {batch.query: batch.batch for batch in self._batches}
+        self._past = past.after(decision, plan, now_s, last_batches)
+        advice = self._decide_freely(observation, decision)
+        for operator in sorted(set(ran) & decision.balance.keys() - state.moving.keys()):
+            self._report_balance(operator, decision, advice)
+        self._report_scaling(advice.scaling, observation.asked)
         if plan is None:
             return
         scaling = decision.scaling
@@ -185,13 +159,46 @@ class Decider:
                 if a.moves
             },
         )
-        if len(plan.executors) != observation.asked:
-            self._last_scaled_s = now_s
-            if scale_out is not None:
-                self._last_scale_out = scale_out
         self._realizer.apply(plan, why)
         if self._record:
             self._record(observation)
+
+    def _observe(
+        self, state: RealizerState, executors: Mapping[str, int], now_s: float
+    ) -> Observation:
+        schedule = self._policy.schedule
+        floor, floor_why = find_floor(schedule.floors, now_s)
+        return Observation(
+            now_s=now_s,
+            executors=executors,
+            tasks=tuple(self._tasks),
+            batches=tuple(self._batches),
+            restore_cost=state.restore_cost,
+            requested=state.requested,
+            last_scaled_s=self._past.scaled_at_s,
+            keys=tuple(self._keys),
+            stages=tuple(self._stages),
+            last_scale_out=self._past.scale_out,
+            idle_s=dict(self._idle_s),
+            prepared=tuple(state.prepared),
+            excluded=find_exclusion(schedule.excluded, now_s),
+            floor=floor,
+            floor_why=floor_why,
+            in_force=PlanInForce(
+                under_way=state.moving,
+                settling=frozenset(state.keys.settling),
+                key_placements=state.keys.placements,
+                waits=self._why_not_yet(),
+            ),
+        )
+
+    def _decide_freely(self, observation: Observation, decision: Decision) -> Decision:
+        """What would be decided if the policy acted and nothing had to wait."""
+        policy = switch_modes(switch_modes(self._policy, "advise", "auto"), "off", "auto")
+        if policy == self._policy and not observation.in_force.waits:
+            return decision
+        free = replace(observation, in_force=replace(observation.in_force, waits=""))
+        return decide(free, policy)
 
     def _forget_before(self, query: str, batch: int) -> None:
         """Drops measurements from before keys changed their partition: loads differ since then."""
@@ -218,21 +225,29 @@ class Decider:
                 kept.appendleft(batch)
         self._batches = kept
 
-    def _report_balance(self, operator: OperatorId, decision: Decision) -> None:
-        balance, keys = decision.balance[operator], decision.keys.get(operator)
-        mode = self._policy.balance.mode
-        waits = self._why_not_yet()
-        kind: DecisionKind = "none"
-        if decision.moves_any(operator):
-            kind = self._name_act("move", mode)
+    def _report_balance(self, operator: OperatorId, decision: Decision, advice: Decision) -> None:
+        """Reports what happens to an operator, or else what would if nothing were in the way."""
+        mode, waits = self._policy.balance.mode, self._why_not_yet()
+        told, kind = decision, self._name_act("move", mode)
+        if not decision.list_moves(operator) and (mode != "auto" or waits):
+            told = advice
+        balance, keys = told.balance[operator], told.keys.get(operator)
+        reason = told.say_why(operator, self._journal.name_key)
+        if told.list_moves(operator):
+            kind = "move" if told is decision else kind
+        elif operator in told.held:
+            kind = "hold"
         elif balance.unsplittable is not None or (keys and keys.unsplittable):
             kind = "limited"
-        reason = decision.say_why(operator, self._journal.name_key)
-        if mode != "auto":
+        else:
+            kind = "none"
+        if told is not decision and mode != "auto":
             reason = f"{mode}: {reason}"
-        elif waits:
+        elif told is not decision and waits:
             reason = f"{waits}; moves begin after that ({reason})"
-        self._journal.add_balance(operator, kind, reason, balance)
+        self._journal.add_balance(
+            operator, kind, reason, decision.imbalance[operator], len(balance.moves)
+        )
 
     def _report_scaling(self, scaling: ScalingDecision, asked: int) -> None:
         policy = self._policy.scaling

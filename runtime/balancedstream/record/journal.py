@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from dataclasses import replace
 
-from balancedstream.core.balance.hotspots import BalanceDecision, Move
+from balancedstream.core.balance.hotspots import Move
+from balancedstream.core.balance.imbalance import ImbalanceMeasurement
 from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.decisions import DecisionKind
 from balancedstream.core.keys.text import name_key
@@ -122,7 +123,12 @@ class Journal:
         self._metrics.on_epoch(epoch)
 
     def add_balance(
-        self, operator: OperatorId, kind: DecisionKind, reason: str, balance: BalanceDecision
+        self,
+        operator: OperatorId,
+        kind: DecisionKind,
+        reason: str,
+        measured: ImbalanceMeasurement,
+        moves: int,
     ) -> None:
         """A decision on the placement of one operator, "no change" included."""
         self._add_decision(
@@ -132,12 +138,12 @@ class Journal:
                 operator=operator[1],
                 kind=kind,
                 reason=reason,
-                imbalance=balance.imbalance_before,
-                bound=balance.bound,
-                moves=len(balance.moves),
+                imbalance=measured.imbalance,
+                bound=measured.bound,
+                moves=moves,
             )
         )
-        self._metrics.on_imbalance(*operator, balance.imbalance_before, balance.bound)
+        self._metrics.on_imbalance(*operator, measured.imbalance, measured.bound)
         self._metrics.on_decision(*operator, kind)
 
     def add_scaling(self, kind: DecisionKind, reason: str, advised: int | None = None) -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from balancedstream.engine.events import ApplicationEnded, BatchFinished, Event, ExecutorRemoved
+from balancedstream.engine.events import (
+    ApplicationEnded,
+    BatchFinished,
+    Event,
+    ExecutorAdded,
+    ExecutorRemoved,
+)
 from balancedstream.loop.ports import Engine
 from balancedstream.record.records import (
     BatchRecord,
@@ -41,6 +47,8 @@ class ScriptedEngine(Engine):
 
     def wait(self, timeout_s: float) -> Event | None:
         event = next(self._events, ApplicationEnded())
+        if isinstance(event, ExecutorAdded):
+            self.cores[event.executor] = event.cores
         if isinstance(event, ExecutorRemoved):
             self.cores.pop(event.executor, None)
         if isinstance(event, BatchFinished):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from balancedstream.core.decisions import decide
-from balancedstream.core.observations import Observation, parse_observation
+from balancedstream.core.observations import Observation, ScaleOut, parse_observation
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import (
     BatchSample,
@@ -17,7 +17,6 @@ from balancedstream.core.samples import (
     StageSample,
     TaskSample,
 )
-from balancedstream.core.scaling.executors import ScaleOut
 from balancedstream.errors import InvalidInputError
 
 OBSERVATION = Observation(

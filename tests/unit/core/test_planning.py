@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from balancedstream.core.decisions import Decision, decide
-from balancedstream.core.observations import Observation
+from balancedstream.core.decisions import decide
+from balancedstream.core.observations import Observation, PlanInForce
 from balancedstream.core.planning import fit_plan, propose
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.core.samples import HiddenSample, KeySample, TaskSample
-from balancedstream.core.scaling.executors import ScalingDecision, Verdict
 from balancedstream.core.wire.plan import (
     MAX_KEY_PLACEMENTS,
     UNPLACED,
@@ -19,6 +19,8 @@ from balancedstream.core.wire.plan import (
 from balancedstream.core.wire.strict_json import MAX_BYTES
 
 KEY = ("q", 0)
+DEFAULT = Policy()
+SCALED = Policy(scaling=ScalingPolicy(max_executors=9))
 SKEWED = {0: ("a", 4.0), 1: ("a", 3.0), 2: ("a", 1.0), 3: ("b", 1.0), 4: ("b", 0.5), 5: ("b", 0.5)}
 EVEN = {0: ("a", 1.0), 1: ("a", 1.0), 2: ("b", 1.0), 3: ("b", 1.0), 4: ("c", 1.0), 5: ("c", 1.0)}
 STATE_BYTES = {"a": 300, "b": 100, "c": 200}
@@ -34,24 +36,24 @@ def observe(
     return Observation(10.0, dict.fromkeys(executors, 1), tasks, requested=requested)
 
 
-def want_executors(decision: Decision, count: int) -> Decision:
-    scaling = ScalingDecision(count, Verdict.CAPACITY, "because")
-    return Decision(decision.loads, decision.balance, scaling)
-
-
 def plan_for(
     observation: Observation,
     policy: Policy,
     count: int | None = None,
-    wanted: dict[tuple[str, int], dict[int, str]] | None = None,
+    under_way: dict[tuple[str, int], dict[int, str]] | None = None,
 ) -> Plan | None:
-    decision = decide(observation, policy)
-    if count is not None:
-        decision = want_executors(decision, count)
-    return propose(7, observation, decision, policy, wanted=wanted)
+    if count is not None and policy.scaling.max_executors:
+        # Limits that leave one number.
+        scaling = replace(policy.scaling, min_executors=count, max_executors=count)
+        policy = replace(policy, scaling=scaling)
+    if under_way is not None:
+        observation = replace(observation, in_force=PlanInForce(under_way))
+    return plan_of(observation, policy)
 
 
-SCALED = Policy(scaling=ScalingPolicy(max_executors=9))
+def plan_of(observation: Observation, policy: Policy = DEFAULT, **in_force: Any) -> Plan | None:
+    observation = replace(observation, in_force=replace(observation.in_force, **in_force))
+    return propose(7, observation, decide(observation, policy), policy.migration)
 
 
 def test_a_plan_names_the_place_of_partitions_that_stay_too() -> None:
@@ -153,8 +155,8 @@ def test_partitions_leave_a_retiring_executor_even_where_balancing_only_advises(
 
 def test_moves_under_way_stay_in_the_plan_and_get_no_company() -> None:
     observation = observe(SKEWED, "a", "b")
-    assert plan_for(observation, Policy(), wanted={KEY: {2: "b"}}) is None
-    plan = plan_for(observation, SCALED, count=3, wanted={KEY: {2: "b"}})
+    assert plan_for(observation, Policy(), under_way={KEY: {2: "b"}}) is None
+    plan = plan_for(observation, SCALED, count=3, under_way={KEY: {2: "b"}})
     assert plan is not None
     assert plan.owners(*KEY) == {0: "a", 1: "a", 2: "b", 3: "b", 4: "b", 5: "b"}
 
@@ -174,7 +176,7 @@ def test_where_a_plan_has_no_room_for_more_keys_those_that_are_no_longer_hot_go_
     assert [move.key for move in decision.key_moves(KEY)] == [goes.key]
     cold = [KeyPlacement("q", f'"c{n:04}"', 2) for n in range(MAX_KEY_PLACEMENTS)]
     routes = [KeyPlacement("q", stays.key, 0), *cold]
-    plan = propose(7, observation, decision, Policy(), key_placements=routes)
+    plan = plan_of(observation, key_placements=tuple(routes))
     assert plan is not None
     (moved,) = decision.key_moves(KEY)
     assert plan.key_placements == (routes[0], KeyPlacement("q", goes.key, moved.target), *cold[2:])
@@ -183,7 +185,7 @@ def test_where_a_plan_has_no_room_for_more_keys_those_that_are_no_longer_hot_go_
 def test_long_keys_take_the_room_of_a_plan_before_their_number_does() -> None:
     cold = [KeyPlacement("q", f'"{n:0200}"', 2) for n in range(MAX_KEY_PLACEMENTS)]
     observation = observe(SKEWED, "a", "b")
-    plan = propose(7, observation, decide(observation, Policy()), Policy(), key_placements=cold)
+    plan = plan_of(observation, key_placements=tuple(cold))
     assert plan is not None
     assert len(plan.to_json()) > 0.99 * MAX_BYTES, "as many as there is room for"
     assert set(plan.key_placements) < set(cold)
@@ -207,25 +209,25 @@ def test_a_refused_key_is_left_out_and_makes_no_plan_of_its_own() -> None:
     observation = Observation(10.0, {"a": 1, "b": 1}, tasks, keys=keys)
     decision = decide(observation, Policy())
     (moved,) = decision.key_moves(KEY)
-    refused = {("q", moved.key)}
-    carried = [KeyPlacement("q", moved.key, 3), KeyPlacement("q", '"z"', 1)]
-    assert propose(7, observation, decision, Policy()) is not None
-    plan = propose(
-        7, observation, decision, Policy(), key_placements=carried, refused=refused, again=True
-    )
+    other = next(key.key for key in keys if key.key != moved.key)
+    plan = plan_of(observation, refused_keys=frozenset({("q", moved.key)}))
+    assert plan is not None
+    assert [placed.key for placed in plan.key_placements] == [other]
+    refused = frozenset({("q", moved.key), ("q", other)})
+    carried = (KeyPlacement("q", moved.key, 3), KeyPlacement("q", '"z"', 1))
+    assert plan_of(observation) is not None
+    plan = plan_of(observation, key_placements=carried, refused_keys=refused, repeat=True)
     assert plan is not None
     assert plan.key_placements == (carried[1],)
     even = Observation(10.0, {"a": 1, "b": 1}, (), keys=())
-    assert propose(7, even, decide(even, Policy()), Policy(), refused=refused) is None
+    assert plan_of(even, refused_keys=refused) is None
 
 
 def test_a_plan_is_made_again_though_nothing_changes_if_the_last_one_was_refused() -> None:
     observation = observe(EVEN, "a", "b", "c", requested=5)
-    plan = propose(7, observation, want_executors(decide(observation, SCALED), 5), SCALED)
-    assert plan is None
-    plan = propose(
-        7, observation, want_executors(decide(observation, SCALED), 5), SCALED, again=True
-    )
+    assert plan_for(observation, SCALED, count=5) is None
+    again = replace(observation, in_force=PlanInForce(repeat=True))
+    plan = plan_for(again, SCALED, count=5)
     assert plan is not None
     assert plan.executors == ("a", "b", "c", "+1", "+2")
     assert plan.owners(*KEY) == {p: executor for p, (executor, _) in EVEN.items()}

@@ -71,13 +71,18 @@ def test_executors_that_are_only_advised_are_decisions_of_that_kind_with_their_n
     assert last.reason.startswith("advise: capacity: ")
     assert samples[series("executors_advised")] == 4
     assert samples[series("executors")] == 2
-    assert count_decisions(samples) == {"none": 7}, "nothing moves between two equal loads"
+    assert count_decisions(samples) == {"advise": 7}, "those that come get their share"
+    moves = [decision for decision in history.decisions if decision.operator == 0]
+    assert moves[-1].reason.startswith("advise: 2 moves: ")
+    assert moves[-1].reason.endswith(", on 4 executors")
+    assert moves[-1].imbalance == 1.0, "as it is measured on those that are there"
 
 
 def test_where_as_many_executors_are_advised_as_there_are_nothing_is() -> None:
     _, history, samples = run("abab", 2.5, 2.5, 2.5, 2.5)
     kinds = {decision.kind for decision in history.decisions if decision.operator is None}
     assert kinds == {"none"}
+    assert count_decisions(samples) == {"none": 7}, "nothing moves between two equal loads"
     assert samples[series("executors_advised")] == 2
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from scripted import RecordingSpectator
 
-from balancedstream.core.balance.hotspots import BalanceDecision, Move
+from balancedstream.core.balance.hotspots import Move
+from balancedstream.core.balance.imbalance import ImbalanceMeasurement
 from balancedstream.core.keys.text import KeyNaming, name_key
 from balancedstream.core.samples import (
     BatchSample,
@@ -123,13 +124,13 @@ def test_a_move_that_is_given_up_is_shown_with_its_reason() -> None:
 
 def test_a_decision_is_written_down_with_what_was_measured() -> None:
     scene = Scene()
-    balance = BalanceDecision((MOVE,), 1.8, 1.2, 1.1, None, "1 move")
-    scene.journal.add_balance(KEY, "move", "1 move: imbalance 1.80", balance)
+    measured = ImbalanceMeasurement(1.8, 1.1)
+    scene.journal.add_balance(KEY, "move", "1 move: imbalance 1.80", measured, 1)
     (record,) = scene.history.decisions
     assert record == DecisionRecord(
-        NOW_S, "q", 0, "move", "1 move: imbalance 1.80", 1.8, balance.bound, 1
+        NOW_S, "q", 0, "move", "1 move: imbalance 1.80", 1.8, measured.bound, 1
     )
-    assert scene.seen == [("imbalance", "q", 0, 1.8, balance.bound), ("decision", "q", 0, "move")]
+    assert scene.seen == [("imbalance", "q", 0, 1.8, measured.bound), ("decision", "q", 0, "move")]
 
 
 def test_a_change_of_the_number_of_executors_is_written_down_and_served() -> None:

@@ -195,7 +195,7 @@ def diminish(
     moves = _list_moves(homes, placement)
     remarks = [relief.remark] if relief.remark else []
     if orphans:
-        remarks.insert(0, f"partitions without a live executor: {len(orphans)}")
+        remarks.insert(0, f"partitions that need another executor: {len(orphans)}")
     unsplittable = find_unsplittable(groups, executors, base)
     if unsplittable is not None:
         remarks.append(describe_unsplittable(unsplittable, groups, executors, base))

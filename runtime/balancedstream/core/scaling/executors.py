@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Real
 
 from balancedstream.core.balance.loads import OperatorLoad
+from balancedstream.core.observations import Observation, ScaleOut
 from balancedstream.core.policy import Policy, ScalingPolicy
-from balancedstream.core.samples import BatchSample, OperatorId, StageSample
+from balancedstream.core.samples import OperatorId
 from balancedstream.core.scaling.batch_model import BatchModel
 from balancedstream.core.scaling.workload import (
     QueryWork,
@@ -53,9 +54,6 @@ SCALE_IN_STEP = 0.5
 
 INEFFECTIVE_HOLD_S = 1800.0
 """A scale-out that did not help is not repeated for so long."""
-
-METRIC_FAILURES = 3
-"""Measurements must be missing this many times in a row before the number is held."""
 
 AS_GOOD = 1.02
 """Batches that last this much longer at most are nearly as fast."""
@@ -99,28 +97,6 @@ LIMITS = frozenset(
     {Verdict.UNSPLITTABLE, Verdict.SOURCE_BOUND, Verdict.PARTITION_BOUND, Verdict.DRIVER_BOUND}
 )
 """The verdicts that name something which more executors do not change."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleOut:
-    """A scale-out, and what it was expected to bring.
-
-    Attributes:
-        at_s: when it was decided, seconds since the Unix epoch.
-        before: executors until then.
-        after: executors requested.
-        rows_per_s: rows that the queries processed per second of batch time until then.
-        gain: by what fraction that rate was expected to grow.
-        failed: whether it was found to have grown by next to nothing, when all of them were last
-            under load.
-    """
-
-    at_s: float
-    before: int
-    after: int
-    rows_per_s: float
-    gain: float
-    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,64 +174,49 @@ def _check(name: str, value: float, allowed: str, fits: Callable[[float], bool])
 
 
 def decide(
-    batches: Iterable[BatchSample],
+    observation: Observation,
     loads: Mapping[OperatorId, OperatorLoad],
-    executors: Mapping[str, int],
     policy: Policy,
-    *,
-    now_s: float,
-    stages: Iterable[StageSample] = (),
-    requested: int | None = None,
-    last_change_s: float | None = None,
-    last_scale_out: ScaleOut | None = None,
-    idle_s: Mapping[str, float] | None = None,
     current: Set[tuple[str, int]] = frozenset(),
-    missing: int = 0,
 ) -> ScalingDecision:
     """Decide how many executors there should be.
 
-    The rules apply in this order. Hold while measurements are missing or too few, or a change is
-    too recent. If an executor is hot, the backlog takes too long, or batches take longer than the
-    trigger interval: name a partition that alone fills an executor, a source, a partition count or
-    a driver that limits the batch, and a hot executor that balancing can relieve; otherwise add
-    executors, unless the last ones did not help. If nothing presses, remove some if even at the
-    highest rate of the last `scale_in_delay_s` fewer executors are enough. Utilization is the share
-    of the time between batch starts that executors are busy with tasks of any kind.
+    The rules apply in this order. Hold while measurements are too few, or a change is too recent.
+    If an executor is hot, the backlog takes too long, or batches take longer than the trigger
+    interval: name a partition that alone fills an executor, a source, a partition count or a driver
+    that limits the batch, and a hot executor that balancing can relieve; otherwise add executors,
+    unless the last ones did not help. If nothing presses, remove some if even at the highest rate
+    of the last `scale_in_delay_s` fewer executors are enough. Utilization is the share of the time
+    between batch starts that executors are busy with tasks of any kind.
 
     If batches run back to back and no source reports its backlog, more rows may arrive than are
     seen. Executors busier than the target then count as full, since the driver needs the rest.
 
     Args:
-        batches: micro-batches of the running queries, any order, from the last `scale_in_delay_s`
+        observation: its batches are those of the running queries from the last `scale_in_delay_s`
             or longer; with a shorter history no executor is removed. A query without recent batches
-            cannot be measured: it may be idle or hung, so it prevents removal too.
+            cannot be measured: it may be idle or hung, so it prevents removal too. Its stages are
+            those of the batches behind `loads`. Without them the work outside stateful tasks is
+            unknown, and no executor is removed.
         loads: as `loads.measure` returns them.
-        executors: live executors, id to cores.
         policy: `scaling`, and `act_above` of `balance`.
-        now_s: clock of the batches' `finished_s`.
-        stages: all tasks of the batches behind `loads`, by kind of stage. Without them the work
-            outside stateful tasks is unknown, and no executor is removed.
-        requested: executors requested last; None for the live ones.
-        last_change_s: time of the last change of that number; None for never.
-        last_scale_out: of the last decision that had one; None for never.
-        idle_s: query to the time at which Spark last said that it waits for data.
         current: as `workload.find_current` returns it.
-        missing: number of measurements in a row that failed, up to now.
 
     Returns:
         The decision. The caller acts on it or only shows it, as `scaling.mode` says.
 
     >>> from balancedstream.core.policy import ScalingPolicy
+    >>> from balancedstream.core.samples import BatchSample
     >>> load = OperatorLoad(
     ...     batches=(1, 2, 3, 4, 5), busy_s=dict.fromkeys(range(8), 2.3),
     ...     records=dict.fromkeys(range(8), 100.0), state_bytes=dict.fromkeys(range(8), 0),
     ...     placement={p: "ab"[p % 2] for p in range(8)}, executor_busy_s={"a": 9.2, "b": 9.2})
-    >>> batches = [
+    >>> batches = tuple(
     ...     BatchSample("q", n, n * 10.0, duration_s=9.4, input_rows=800, interval_s=10.0)
-    ...     for n in range(1, 6)]
+    ...     for n in range(1, 6))
     >>> decision = decide(
-    ...     batches, {("q", 0): load}, {"a": 1, "b": 1},
-    ...     Policy(scaling=ScalingPolicy(max_executors=4)), now_s=50.0)
+    ...     Observation(50.0, {"a": 1, "b": 1}, batches=batches), {("q", 0): load},
+    ...     Policy(scaling=ScalingPolicy(max_executors=4)))
     >>> decision.executors, decision.verdict.value
     (3, 'capacity')
     >>> for part in decision.reason.split("; "):
@@ -264,56 +225,37 @@ def decide(
     3 are needed to be 70% busy
     from 2 to 3
     """
-    limits = policy.scaling
-    asked = len(executors) if requested is None else requested
-    runs = sort_batches(batches)
+    limits, asked = policy.scaling, observation.asked
+    runs = sort_batches(observation.batches)
 
     def hold(why: str) -> ScalingDecision:
         count, outcome = _bound(asked, asked, limits)
         return ScalingDecision(count, Verdict.HOLD, f"{why}; {outcome}")
 
-    if not executors:
+    if not observation.executors:
         return hold("no live executor")
-    if missing >= METRIC_FAILURES:
-        return hold(f"measurements failed {missing} times in a row")
-    settling = _settling(runs, limits, now_s, last_change_s, idle_s or {})
-    work, unmeasured = measure_work(
-        runs,
-        loads,
-        stages,
-        limits,
-        now_s,
-        last_change_s=last_change_s,
-        idle_s=idle_s,
-        current=current,
-    )
+    settling = _settling(observation, runs, limits)
+    work, unmeasured = measure_work(observation, runs, loads, limits, current)
     if settling or not runs or (unmeasured and not work.queries):
         return hold(settling or "; ".join(unmeasured) or "no batch was measured yet")
-    sizing = _Sizing(work, executors, policy, asked, now_s)
+    sizing = _Sizing(work, observation, policy)
     if sizing.is_pressed():
-        last = sizing.judge(last_scale_out)
+        last = sizing.judge(observation.last_scale_out)
         decision = sizing.relieve(last)
         return decision if decision.scale_out else replace(decision, scale_out=last)
-    if missing:
-        unmeasured.append(f"measurements failed {missing} times in a row")
     return sizing.give_back(unmeasured)
 
 
-def _settling(
-    runs: Runs,
-    limits: ScalingPolicy,
-    now_s: float,
-    last_change_s: float | None,
-    idle_s: Mapping[str, float],
-) -> str:
+def _settling(observation: Observation, runs: Runs, limits: ScalingPolicy) -> str:
     """Why it is too soon after a change; empty if it is not too soon."""
+    last_change_s, now_s = observation.last_scaled_s, observation.now_s
     if last_change_s is None:
         return ""
     # What was measured may end before the change.
     passed_s = max(0.0, now_s - last_change_s)
     quiet_since_s = max((run[-1].finished_s for run in runs.values()), default=now_s)
     if min(passed_s, now_s - quiet_since_s) >= limits.stabilization_s and all(
-        waits_for_data(query, idle_s, now_s) for query in runs
+        waits_for_data(query, observation.idle_s, now_s) for query in runs
     ):
         # Nobody knows when the next batch comes.
         return ""
@@ -337,12 +279,11 @@ def _settling(
 class _Sizing:
     """Executors and their work, and the rules that decide on their number."""
 
-    def __init__(
-        self, work: Work, executors: Mapping[str, int], policy: Policy, asked: int, now_s: float
-    ) -> None:
+    def __init__(self, work: Work, observation: Observation, policy: Policy) -> None:
+        executors = observation.executors
         self.work = work
-        self.asked = asked
-        self.now_s = now_s
+        self.asked = observation.asked
+        self.now_s = observation.now_s
         self.limits = policy.scaling
         self.act_above = policy.balance.act_above
         self.count = len(executors)

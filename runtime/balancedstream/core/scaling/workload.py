@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from balancedstream.core.balance.loads import OperatorLoad
+from balancedstream.core.observations import Observation
 from balancedstream.core.policy import ScalingPolicy
 from balancedstream.core.samples import BatchSample, OperatorId, StageKind, StageSample
 
@@ -243,14 +244,10 @@ def find_current(
 
 
 def measure_work(
+    observation: Observation,
     runs: Runs,
     loads: Mapping[OperatorId, OperatorLoad],
-    stages: Iterable[StageSample],
     limits: ScalingPolicy,
-    now_s: float,
-    *,
-    last_change_s: float | None = None,
-    idle_s: Mapping[str, float] | None = None,
     current: Set[tuple[str, int]] = frozenset(),
 ) -> tuple[Work, list[str]]:
     """Adds up the work of all queries.
@@ -261,29 +258,28 @@ def measure_work(
     The lower cost decides about more executors, the higher about fewer.
 
     Args:
-        runs: as `sort_batches` returns them.
+        observation: its stages are all tasks of the batches behind the loads.
+        runs: its batches, as `sort_batches` returns them.
         loads: as `loads.measure` returns them.
-        stages: all tasks of the same batches, any order.
         limits: window and delays.
-        now_s: clock of the batches' `finished_s`.
-        last_change_s: time of the last change of the number of executors; None for never.
-        idle_s: query to the time at which Spark last said that it waits for data.
         current: as `find_current` returns it.
 
     Returns:
         The work, and a sentence for each query that could not be measured, or not in full.
 
-    >>> batches = [BatchSample("q", n, 10.0 * n, 6.0, 100, 10.0) for n in range(1, 6)]
+    >>> batches = tuple(BatchSample("q", n, 10.0 * n, 6.0, 100, 10.0) for n in range(1, 6))
     >>> stage = StageSample("q", 5, "source", 50.0, 8, 1.0, {"a": 3.0, "b": 3.0})
-    >>> work, _ = measure_work(sort_batches(batches), {}, [stage], ScalingPolicy(), now_s=50.0)
+    >>> seen = Observation(50.0, {"a": 1, "b": 1}, batches=batches, stages=(stage,))
+    >>> work, _ = measure_work(seen, sort_batches(batches), {}, ScalingPolicy())
     >>> round(work.total, 3), work.queries[0].stages["source"].tasks
     (0.6, 8)
     """
+    now_s, idle_s = observation.now_s, observation.idle_s
     work = Work()
     unmeasured: list[str] = []
     peaks: dict[int, float] = defaultdict(float)
     by_query: dict[str, list[StageSample]] = defaultdict(list)
-    for stage in stages:
+    for stage in observation.stages:
         by_query[stage.query].append(stage)
     for query, run in runs.items():
         intervals = _list_intervals(run)
@@ -297,7 +293,7 @@ def measure_work(
         )
         row_s = measured.row_s
         if not measured.rows or not _is_enough(window, limits):
-            if waits_for_data(query, idle_s or {}, now_s) and not window:
+            if waits_for_data(query, idle_s, now_s) and not window:
                 quiet_s = now_s - run[-1].finished_s
                 if quiet_s < limits.scale_in_delay_s:
                     unmeasured.append(f"query {query} has waited for data for {quiet_s:.0f} s only")
@@ -316,7 +312,7 @@ def measure_work(
             )
         # The cost of a row is that of the last batches. If the load fell, a few rows bear the fixed
         # cost of a batch, and batches from before the last change would count by it for too much.
-        steady = _settled(window, last_change_s)
+        steady = _settled(window, observation.last_scaled_s)
         if len(steady) >= limits.min_batches:
             window = steady
         span_s = sum(interval.length_s for interval in window)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from supervised import POD, STREAM, Scene, conditions
 
-from balancedstream.core.scaling.executors import ScaleOut
+from balancedstream.core.observations import ScaleOut
+from balancedstream.core.past import Past
 from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.api.conditions import RUNNING, Condition
 from balancedstream_operator.api.resource import Stream
@@ -39,12 +38,12 @@ def test_a_period_is_over_after_its_length_and_after_any_jump_back(
 def test_nothing_that_a_record_says_lies_in_the_future(jump_s: float) -> None:
     at_s = 1e6
     out = ScaleOut(at_s, 1, 2, 100.0, 0.5)
-    record = replace(Record(8, epoch=3, planned_s=at_s, scaled_s=at_s), scale_out=out)
+    record = Record(8, epoch=3, planned_s=at_s, past=Past(scaled_at_s=at_s, scale_out=out))
     now_s = at_s + jump_s
     found = heed_clock(record, now_s)
     assert found.planned_s <= now_s
-    assert (found.scaled_s or 0.0) <= now_s
-    assert found.scale_out is None or found.scale_out.at_s <= now_s
+    assert (found.past.scaled_at_s or 0.0) <= now_s
+    assert found.past.scale_out is None or found.past.scale_out.at_s <= now_s
     assert jump_s < 0.0 or found == record
     # A driver that is silent is found out a minute later, not hours later.
     plan = Plan(3, ("a",), {})

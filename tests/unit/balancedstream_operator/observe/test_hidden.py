@@ -15,6 +15,7 @@ from scraped import Scrapes
 from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.balance.loads import OperatorLoad
+from balancedstream.core.past import Past
 from balancedstream.core.policy import MigrationPolicy, Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream.core.scaling.executors import Verdict
@@ -90,7 +91,7 @@ class Job:
         """What the operator does after this plan was applied."""
         measurement = self.scrapes.measure(self.now_s + 2.0)
         asked = len(plan.executors) if plan else len(EXECUTORS)
-        given = Given(plan, {"q": 4} if plan else {}, True, asked, None)
+        given = Given(plan, Past(asked, planned_after={"q": 4} if plan else {}, moved=True))
         return choose_plan(measurement, self.policy, given, 2 if plan else 1)
 
     def _vary(self, cost_s: float) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from supervised import ALL_ON_1, POD, Scene, conditions
 
+from balancedstream.core.past import Past
 from balancedstream.core.wire.plan import Answer, KeyPlacement, Plan
 from balancedstream_operator.api.resource import Manifest
 from balancedstream_operator.errors import ClusterError
@@ -129,7 +130,7 @@ def test_a_restarted_operator_knows_the_last_scale_out_and_judges_it_by_what_sho
         scene.run_pass()
         record = read_record(scene.cluster.objects[PLAN]["data"]["record.json"])
         assert record is not None
-        return record.scale_out.failed if record.scale_out else None
+        return record.past.scale_out.failed if record.past.scale_out else None
 
     assert judge(16.0, 5.0) is False, "nothing shows yet"
     scene.executors = {str(number): 1 for number in range(1, 6)}
@@ -269,7 +270,7 @@ def test_a_newer_plan_of_another_operator_is_adopted_with_its_record() -> None:
     scene = Scene()
     scene.run_until_running()
     theirs = Plan(5, ("1", "2", "+1"), {("q", 0): (0, 1, 1, 1)})
-    write_plan(scene, theirs, Record(48, epoch=5, desired=3, scaled_s=scene.now_s))
+    write_plan(scene, theirs, Record(48, epoch=5, past=Past(3, scene.now_s)))
     scene.finish_batches()
     done = scene.run_pass()
     assert scene.cluster.plan() == theirs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from balancedstream.core.past import Past
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import TaskSample
 from balancedstream.core.wire.plan import KeyPlacement, Plan
@@ -27,7 +28,7 @@ SKEWED = Measurement(
 
 def given(*placed: KeyPlacement) -> Given:
     plan = Plan(4, ("1", "2"), {("q", 0): (0, 0, 0, 0)}, key_placements=placed)
-    return Given(plan, {"q": 1}, False, desired=2, last_scaled_s=None)
+    return Given(plan, Past(2, planned_after={"q": 1}))
 
 
 def test_keys_that_a_plan_has_no_room_for_are_named_with_the_reason() -> None:
@@ -54,7 +55,7 @@ def test_a_key_that_the_driver_refused_is_not_said_to_have_no_room() -> None:
 
 def test_what_moves_to_an_executor_that_was_to_be_started_goes_on_there() -> None:
     plan = Plan(4, ("1", "2", "+1"), {("q", 0): (0, 2, 1, 0)})
-    start = Given(plan, {"q": 1}, True, desired=3, last_scaled_s=None)
+    start = Given(plan, Past(3, planned_after={"q": 1}, moved=True))
     under_way = replace(SKEWED, executors={"1": 1, "2": 1, "3": 1}, under_way={("q", 0): 1})
     policy = Policy(scaling=ScalingPolicy(min_executors=4, max_executors=4))
     more = choose_plan(under_way, policy, start, 5)
@@ -64,7 +65,7 @@ def test_what_moves_to_an_executor_that_was_to_be_started_goes_on_there() -> Non
 
 
 def test_a_stream_that_waits_for_data_does_not_wait_for_batches_that_show_a_plan() -> None:
-    start = replace(given(), planned_after={"q": 9}, moved=True)
+    start = replace(given(), past=Past(2, planned_after={"q": 9}, moved=True))
     assert "visible from batch 11" in choose_plan(SKEWED, Policy(), start, 5).waits
     idle = replace(SKEWED, idle_s={"q": NOW_S - 5.0})
     assert choose_plan(idle, Policy(), start, 5).waits == ""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from manifests import make_spec
 
 from balancedstream.core.decisions import Decision
-from balancedstream.core.scaling.executors import ScaleOut, ScalingDecision, Verdict
+from balancedstream.core.observations import ScaleOut
+from balancedstream.core.past import Past
+from balancedstream.core.scaling.executors import ScalingDecision, Verdict
 from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.api.status import Status
 from balancedstream_operator.driver.state import DriverState
@@ -21,7 +23,7 @@ REFUSES = Answer(2, refused="there is no executor 9")
 
 
 def test_a_plan_that_was_refused_stays_refused_when_a_scale_out_is_found_to_have_failed() -> None:
-    record = Record(8, epoch=3, planned_s=10.0, scale_out=ScaleOut(5.0, 1, 2, 9.0, 0.5))
+    record = Record(8, epoch=3, planned_s=10.0, past=Past(scale_out=ScaleOut(5.0, 1, 2, 9.0, 0.5)))
     control = judge_control(PLAN, record.planned_s, record.known_refusal, REFUSES, NOW_S)
     assert control.refusal
     start = Start(
@@ -36,8 +38,8 @@ def test_a_plan_that_was_refused_stays_refused_when_a_scale_out_is_found_to_have
     measurement = Measurement(15.0, 2, {"1": 1, "2": 1})
     failed = ScaleOut(5.0, 1, 2, 9.0, 0.5, failed=True)
     scaling = ScalingDecision(2, Verdict.STEADY, "", scale_out=failed)
-    choice = PlanChoice(Decision({}, {}, scaling), None, "")
+    choice = PlanChoice(Decision({}, {}, scaling, ("1", "2"), {}), None, "")
 
-    written = start.note(start.give(measurement, NOW_S), measurement, choice, None, NOW_S)
-    assert written.scale_out == failed
+    written = start.note(start.give(measurement, NOW_S), measurement, choice, NOW_S)
+    assert written.past.scale_out == failed
     assert judge_control(PLAN, written.planned_s, written.known_refusal, REFUSES, NOW_S) == control

@@ -34,7 +34,7 @@ def test_a_pass_writes_its_plan_and_no_status() -> None:
     status = read_status(scene.resource)
     outcome = make_reconciler(scene).reconcile(scene.resource, status, scene.now_s)
     assert outcome.decided is not None
-    assert outcome.decided.new_plan == scene.cluster.plan() is not None
+    assert outcome.decided.choice.plan == scene.cluster.plan() is not None
     assert outcome.due_in_s == 15.0
     assert scene.cluster.written == []
 

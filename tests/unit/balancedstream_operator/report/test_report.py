@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from manifests import STREAM, make_spec
 
+from balancedstream.core.past import Past
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample
 from balancedstream.core.wire.plan import Answer, Plan
@@ -41,9 +42,8 @@ def decide(
     measurement: Measurement, *, plan: Plan | None = None, planned_after: int = 0, **changes: Any
 ) -> Decided:
     """What a pass decides on a measurement, with the default policy."""
-    given = Given(plan, {"q": planned_after}, False, desired=2, last_scaled_s=None)
+    given = Given(plan, Past(2, planned_after={"q": planned_after}))
     made: dict[str, Any] = {
-        "new_plan": None,
         "silent_s": None,
         "shortage": "",
         **changes,

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.balance.loads import OperatorLoad
+from balancedstream.core.observations import Observation, ScaleOut
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, StageSample
-from balancedstream.core.scaling.executors import ScaleOut, ScalingDecision, Verdict, decide
+from balancedstream.core.scaling.executors import ScalingDecision, Verdict, decide
 from balancedstream.core.scaling.workload import find_current
 
 POLICY = Policy(scaling=ScalingPolicy(max_executors=16, scale_in_delay_s=900.0))
@@ -29,7 +30,6 @@ def decide_on(
     requested: int | None = None,
     last_change_s: float | None = None,
     last: ScaleOut | None = None,
-    missing: int = 0,
     rows: int = 1000,
 ) -> ScalingDecision:
     """Decide on a stream whose batches are all alike: executor to its partitions' busy seconds."""
@@ -60,18 +60,16 @@ def decide_on(
         max(loads.values(), default=0.0),
         load.executor_busy_s,
     )
-    return decide(
-        samples,
-        {("q", 0): load} if loads else {},
+    observation = Observation(
+        (batches - 1) * interval_s if now_s is None else now_s,
         dict.fromkeys(busy_s, 1),
-        policy,
-        stages=[stage] if loads else [],
-        now_s=(batches - 1) * interval_s if now_s is None else now_s,
+        batches=tuple(samples),
+        stages=(stage,) if loads else (),
         requested=requested,
-        last_change_s=last_change_s,
+        last_scaled_s=last_change_s,
         last_scale_out=last,
-        missing=missing,
     )
+    return decide(observation, {("q", 0): load} if loads else {}, policy)
 
 
 def even(executors: int, utilization: float, partitions: int = 8) -> dict[str, list[float]]:
@@ -161,7 +159,7 @@ def test_the_policy_bounds_the_count_and_the_reason_says_so() -> None:
 def test_a_count_outside_of_the_bounds_is_brought_back_whatever_is_measured() -> None:
     limited = Policy(scaling=ScalingPolicy(min_executors=3, max_executors=5))
     assert decide_on(even(8, 0.7), limited).executors == 5
-    assert decide_on(even(2, 0.7), limited, missing=9).executors == 3
+    assert decide_on(even(2, 0.7), limited).executors == 3
     assert decide_on(even(2, 0.7), limited, batches=1).executors == 3
 
 
@@ -169,19 +167,6 @@ def test_without_a_greatest_number_it_is_left_alone() -> None:
     decision = decide_on(even(4, 0.9), Policy())
     assert (decision.executors, decision.verdict) == (4, Verdict.CAPACITY)
     assert decision.reason.endswith("4 stay (scaling.max_executors is not set)")
-
-
-@pytest.mark.parametrize("utilization", [0.1, 0.95])
-def test_while_measurements_are_missing_the_number_is_held(utilization: float) -> None:
-    decision = decide_on(even(4, utilization), duration_s=1.0, missing=3)
-    assert (decision.executors, decision.verdict) == (4, Verdict.HOLD)
-    assert decision.reason == "measurements failed 3 times in a row; 4 stay"
-
-
-def test_one_missing_measurement_prevents_removal_but_no_addition() -> None:
-    assert decide_on(even(4, 0.9), missing=1).executors == 6
-    idle = decide_on(even(4, 0.1), duration_s=1.0, missing=1)
-    assert (idle.executors, idle.verdict) == (4, Verdict.HOLD)
 
 
 @pytest.mark.parametrize("utilization", [0.1, 0.95])
@@ -235,7 +220,8 @@ def test_removal_waits_until_the_highest_rate_is_older_than_the_delay(
     policy = replace(POLICY, scaling=replace(POLICY.scaling, window_s=60.0))
     live = {str(number): 1 for number in range(10)}
     stage = StageSample("q", 199, "stateful", 1990.0, 80, 0.1, dict.fromkeys(live, 0.8))
-    decision = decide(batches, {("q", 0): load}, live, policy, now_s=1990.0, stages=[stage])
+    observation = Observation(1990.0, live, batches=tuple(batches), stages=(stage,))
+    decision = decide(observation, {("q", 0): load}, policy)
     assert decision.executors == executors
 
 
@@ -289,12 +275,11 @@ def test_queries_that_share_executors_add_up_and_an_unmeasured_one_prevents_remo
     p, q = (
         StageSample(query, 24, "stateful", 490.0, 8, 0.5, {"a": 2.0, "b": 2.0}) for query in "pq"
     )
-    both = decide(
-        batches, {("p", 0): load, ("q", 0): load}, live, policy, now_s=490.0, stages=[p, q]
-    )
+    observation = Observation(490.0, live, batches=tuple(batches), stages=(p, q))
+    both = decide(observation, {("p", 0): load, ("q", 0): load}, policy)
     assert (both.executors, both.verdict) == (1, Verdict.SURPLUS)
     assert both.utilization == pytest.approx((4 / 10 + 4 / 20) / 2)
-    one = decide(batches, {("p", 0): load}, live, policy, now_s=490.0, stages=[p])
+    one = decide(replace(observation, stages=(p,)), {("p", 0): load}, policy)
     assert (one.executors, one.verdict) == (2, Verdict.HOLD)
     assert one.reason.startswith("2 executors have work for 20% of their time")
     assert "query q: 9 of 5 recent batches measured, 0 rows in the last of them" in one.reason
@@ -316,16 +301,10 @@ def test_queries_whose_batches_take_longer_than_the_window_add_up_as_well() -> N
     policy = replace(POLICY, scaling=replace(POLICY.scaling, window_s=90.0))
 
     def decide_at(now_s: float, idle_s: dict[str, float] | None = None) -> ScalingDecision:
-        return decide(
-            batches,
-            loads,
-            {"a": 1},
-            policy,
-            now_s=now_s,
-            stages=stages,
-            idle_s=idle_s,
-            current=find_current(batches, now_s, idle_s or {}),
+        observation = Observation(
+            now_s, {"a": 1}, batches=tuple(batches), stages=tuple(stages), idle_s=idle_s or {}
         )
+        return decide(observation, loads, policy, find_current(batches, now_s, idle_s or {}))
 
     for now_s in (1815.0, 1860.0, 1905.0):
         found = decide_at(now_s)
@@ -343,7 +322,7 @@ def test_the_order_of_the_batches_does_not_matter(order: list[int]) -> None:
     batches = [BatchSample("q", n, n * 10.0, 9.0, 10 * n, 10.0, 5.0 * n) for n in range(60)]
     load = OperatorLoad((59,), {0: 3.0, 1: 2.0}, {}, {}, {0: "a", 1: "a"}, {})
     decisions = [
-        decide(given_batches, {("q", 0): load}, {"a": 1}, POLICY, now_s=590.0)
-        for given_batches in (batches, [batches[n] for n in order])
+        decide(Observation(590.0, {"a": 1}, batches=tuple(given)), {("q", 0): load}, POLICY)
+        for given in (batches, [batches[n] for n in order])
     ]
     assert decisions[0] == decisions[1]

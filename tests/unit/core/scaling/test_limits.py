@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.balance.loads import OperatorLoad
+from balancedstream.core.observations import Observation, ScaleOut
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, StageKind, StageSample
-from balancedstream.core.scaling.executors import ScaleOut, ScalingDecision, Verdict, decide
+from balancedstream.core.scaling.executors import ScalingDecision, Verdict, decide
 
 POLICY = Policy(scaling=ScalingPolicy(max_executors=64, scale_in_delay_s=900.0))
 
@@ -71,17 +72,16 @@ class Stream:
             StageSample("q", last_batch, kind, now_s, tasks, longest_s, self._spread(tasks, busy_s))
             for kind, (tasks, busy_s, longest_s) in self.stages.items()
         ]
-        return decide(
-            samples,
-            self._loads(last_batch),
+        observation = Observation(
+            now_s,
             live,
-            policy,
-            now_s=now_s,
-            stages=stages if stages_known else [],
-            last_change_s=last_change_s,
+            batches=tuple(samples),
+            stages=tuple(stages) if stages_known else (),
+            last_scaled_s=last_change_s,
             last_scale_out=last,
-            idle_s=None if idle_for_s is None else {"q": now_s},
+            idle_s={} if idle_for_s is None else {"q": now_s},
         )
+        return decide(observation, self._loads(last_batch), policy)
 
     def _spread(self, tasks: int, busy_s: float) -> dict[str, float]:
         """Tasks that are too few leave executors without any."""
@@ -383,7 +383,8 @@ def decide_after(durations_s: list[float], trigger_s: float = 8.0) -> ScalingDec
             stages.append(StageSample("q", number, "source", end_s, 12, 0.5, {"a": 0.021 * rows}))
         interval_s = max(trigger_s, duration_s)
         start_s += interval_s
-    return decide(samples, {}, {"a": 1}, POLICY, now_s=end_s, stages=stages)
+    observation = Observation(end_s, {"a": 1}, batches=tuple(samples), stages=tuple(stages))
+    return decide(observation, {}, POLICY)
 
 
 def test_batches_that_get_shorter_after_a_slow_start_add_no_executor() -> None:
@@ -407,9 +408,10 @@ def test_a_load_that_fell_is_not_multiplied_by_what_small_batches_cost_a_row() -
         for number in range(21, 26)
     ]
     # An executor was given back when the load had fallen.
-    decision = decide(
-        samples, {}, executors, POLICY, now_s=250.0, stages=stages, last_change_s=121.0
+    observation = Observation(
+        250.0, executors, batches=tuple(samples), stages=tuple(stages), last_scaled_s=121.0
     )
+    decision = decide(observation, {}, POLICY)
     assert decision.utilization is not None
     assert round(decision.utilization, 2) == 0.3
     assert decision.executors == 3

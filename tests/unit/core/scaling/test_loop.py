@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.balance.loads import measure, prune
+from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream.core.scaling.executors import ScalingDecision, decide, required_executors
@@ -103,15 +104,15 @@ class Stream:
     def _decide(self) -> ScalingDecision:
         live = {str(number): 1 for number in range(self.executors)}
         self.tasks = prune(self.tasks, self.policy, self.now_s)
-        return decide(
-            self.batches,
-            measure(self.tasks, live, self.policy, self.now_s),
+        observation = Observation(
+            self.now_s,
             live,
-            self.policy,
-            now_s=self.now_s,
-            stages=[self.stage] if self.stage else [],
-            last_change_s=self.changed_s,
+            batches=tuple(self.batches),
+            stages=(self.stage,) if self.stage else (),
+            last_scaled_s=self.changed_s,
         )
+        loads = measure(self.tasks, live, self.policy, self.now_s)
+        return decide(observation, loads, self.policy)
 
 
 def relative(low: float, high: float) -> st.SearchStrategy[float]:
