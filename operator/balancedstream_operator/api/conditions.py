@@ -18,7 +18,7 @@ class ConditionKind:
         quiet: the state that it can start in without an event; empty for none.
         attention: the state that needs a person; empty for none.
         measured: whether it is Unknown while the driver does not run, or nothing is decided.
-        sums_up: whether it repeats other conditions: it makes no event, and no line in kubectl bst.
+        sums_up: whether it repeats other conditions: it makes no event.
         remedies: what a person can do, by reason; "" is for any other reason of a state that is
             neither quiet nor Unknown. A test compares them with docs/reference/conditions.md.
     """

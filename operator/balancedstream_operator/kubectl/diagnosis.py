@@ -58,10 +58,8 @@ def diagnose(resource: Mapping[str, Any], now_s: float) -> Diagnosis:
     comes = status.recall(RECONCILING).holds
     for found in status.conditions:
         kind = NAMED.get(found.type)
-        if kind is None or kind.sums_up:
-            continue
-        remedy = kind.find_remedy(found.status, found.reason)
-        if not remedy and kind.attention != found.status:
+        remedy = kind.find_remedy(found.status, found.reason) if kind else ""
+        if kind is None or not (remedy or kind.attention == found.status):
             continue
         if kind is RUNNING and comes and not remedy:
             doing.append(found.message or "")
@@ -69,9 +67,10 @@ def diagnose(resource: Mapping[str, Any], now_s: float) -> Diagnosis:
         wrong.append(_describe(found, now_s))
         if remedy:
             to_do.append(remedy.replace("NAME", name))
-    stalled = status.find(STALLED)
-    # What runs, although an object of it is refused, has no other condition that says so.
-    if stalled and stalled.reason == "Refused" != status.recall(RUNNING).reason:
+    stalled, running = status.find(STALLED), status.recall(RUNNING)
+    # If the driver runs, or nobody may look for it, no other condition says what is refused.
+    told = running.holds is False and running.reason == "Refused"
+    if stalled and stalled.reason == "Refused" and not told:
         wrong.append(_describe(stalled, now_s))
         to_do.append(RUNNING.find_remedy("False", stalled.reason))
     doing += _describe_work(status)

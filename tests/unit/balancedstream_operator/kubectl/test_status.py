@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 from apiserver import path_of
 from loopback import Request, Response
-from supervised import POD
+from supervised import POD, Scene, TargetScene, conditions
 
+from balancedstream_operator.api.resource import Manifest
+from balancedstream_operator.api.status import read_status, write_status
+from balancedstream_operator.errors import RefusedError
 from balancedstream_operator.kubectl.diagnosis import diagnose
 from balancedstream_operator.kubectl.screens import show_diagnosis
+from balancedstream_operator.report.report import report_deletion
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -90,6 +94,34 @@ def test_a_refused_object_of_a_stream_that_runs_is_wrong(make_site: Callable[...
     (wrong,) = found.wrong
     assert wrong.startswith("Stalled is True (Refused), for ")
     assert found.to_do[0].startswith("Do what the message says")
+
+
+def test_a_driver_that_nobody_may_look_for_is_wrong() -> None:
+    scene = TargetScene()
+    scene.run_pass()
+
+    def refuse(namespace: str, selector: str) -> list[Manifest]:
+        message = "pods is forbidden"
+        raise RefusedError(message)
+
+    scene.cluster.list_pods = refuse  # type: ignore[method-assign]
+    done = scene.run_pass()
+    assert conditions(done)["Running"] == ("Unknown", "Refused")
+    found = diagnose(scene.resource, scene.now_s)
+    (wrong,) = found.wrong
+    assert wrong.startswith("Stalled is True (Refused), for ")
+    assert "pods is forbidden" in wrong
+    assert found.to_do[0].startswith("Do what the message says")
+
+
+def test_a_stream_that_finalizers_hold_says_whom_to_ask() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    made = report_deletion("finalizer a/b holds it", read_status(scene.resource), scene.now_s)
+    scene.resource["status"] = write_status(made.status)
+    found = diagnose(scene.resource, scene.now_s)
+    assert found.to_do == ("If it stays: ask who set the finalizers that the message names.",)
+    assert any("finalizer a/b holds it" in said for said in (*found.wrong, *found.doing))
 
 
 def test_a_stream_without_an_operator_says_so(make_site: Callable[..., Any]) -> None:
