@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from supervised import Scene, Shown, conditions
 
 from balancedstream.core.samples import BatchSample, StageSample
+from balancedstream.core.scaling.executors import Verdict
+from balancedstream_operator.api.conditions import SCALING_LIMITED
 from balancedstream_operator.observe.measurement import Measurement
+from balancedstream_operator.report.limits import LIMITING, name_reason
 
 BATCH = BatchSample("q", 0, 0.0, 9.8, 400, interval_s=10.0, backlog_rows=50.0)
 
@@ -23,6 +27,11 @@ def run_stateless(
         StageSample("q", 0, "source", 0.0, tasks, longest_s, busy_s), batch
     )
     return scene.run_pass()
+
+
+@pytest.mark.parametrize("verdict", sorted(LIMITING))
+def test_each_verdict_that_limits_has_a_remedy(verdict: Verdict) -> None:
+    assert SCALING_LIMITED.find_remedy("True", name_reason(verdict))
 
 
 def test_a_stateless_stream_whose_executors_are_busy_gets_more_and_has_nothing_to_balance() -> None:
