@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from supervised import ALL_ON_1, POD, Scene, conditions
 
+from balancedstream.core.observations import ScaleOut
 from balancedstream.core.past import Past
 from balancedstream.core.wire.plan import Answer, KeyPlacement, Plan
 from balancedstream_operator.api.resource import Manifest
@@ -426,3 +427,17 @@ def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
 
 def test_a_record_of_a_newer_release_is_read_without_what_is_new() -> None:
     assert read_record('{"partitions": 8, "epoch": 3, "mood": "good"}') == Record(8, epoch=3)
+
+
+def test_a_record_is_written_and_read_as_release_0_1_0_has_it() -> None:
+    text = (
+        '{"application":"app-1","approved":"","desired":3,"epoch":5,"known_refusal":"",'
+        '"moved":true,"partitions":48,"planned_after":{"q":7},"planned_s":20.0,'
+        '"refusals":{"all_keys":false,"count":0,"driver":"","keys":[],"plain":false},'
+        '"scale_out":{"after":3,"at_s":10.0,"before":2,"failed":false,"gain":0.5,"rows_per_s":9.0},'
+        '"scaled_s":10.0}'
+    )
+    past = Past(3, 10.0, ScaleOut(10.0, 2, 3, 9.0, 0.5), {"q": 7}, moved=True)
+    record = Record(48, epoch=5, past=past, planned_s=20.0, application="app-1")
+    assert read_record(text) == record
+    assert record.write() == text
