@@ -37,7 +37,6 @@ from balancedstream_operator.observe.driver_times import settle_times
 from balancedstream_operator.observe.hidden import sample_hidden
 from balancedstream_operator.observe.series import (
     Series,
-    drop_gaps,
     find_intervals,
     find_lasting,
     find_scrapes,
@@ -45,6 +44,7 @@ from balancedstream_operator.observe.series import (
     group_by_target,
     is_partial,
     keep_newest,
+    keep_readable,
 )
 from balancedstream_operator.observe.stages import STAGE_METRICS, sample_stages
 from balancedstream_operator.observe.tasks import TASK_METRICS, sample_keys, sample_tasks
@@ -212,7 +212,7 @@ def measure(
     >>> measure([Series(labels, ((40.0, 6.0), (50.0, 7.0)))], [], now_s=55.0).epoch
     7
     """
-    targets = group_by_target([s for s in map(drop_gaps, query_series) if s.samples])
+    targets = group_by_target(keep_readable(query_series))
     if not targets:
         message = (
             "Prometheus has no metrics of this stream: check that its driver runs, and that "
@@ -236,8 +236,8 @@ def measure(
         for time_s, value in s.samples
         if time_s == scraped_s
     )
-    of_partitions = group_by_target([*map(drop_gaps, partition_series)], found)
-    partitions = group_by_name(s for s in of_partitions[target] if s.samples)
+    of_partitions = group_by_target(keep_readable(partition_series), found)
+    partitions = group_by_name(of_partitions[target])
     executors = _newest_by(wire.EXECUTOR, current[wire.EXECUTOR_CORES], int)
     intervals = shown = find_intervals(mine)
     if is_partial(find_lasting(partitions, executors), scrapes[target]):

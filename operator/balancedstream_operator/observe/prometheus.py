@@ -309,7 +309,8 @@ def fetch_measurement(
     # Nearly all that a driver shows is of its partitions, so no scrape of them is in vain.
     oldest_s = find_oldest(queries, policy.window.batches)
     if oldest_s is not None:
-        near_s = min(near_s, now_s - oldest_s, MAX_LOOK_BACK_S)
+        near_s = min(near_s, now_s - oldest_s)
+    near_s = min(near_s, MAX_LOOK_BACK_S)
     return measure(
         queries,
         _keep_own(fetch(PARTITION_METRICS, near_s), subject),

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isfinite
-from operator import itemgetter
 
+from balancedstream.core.samples import LARGEST, is_sound
 from balancedstream.core.wire import series as wire
 
 CUMULATIVE = (
@@ -29,6 +29,18 @@ _NEEDED = (*CUMULATIVE, wire.LAST_BATCH_TIMESTAMP, wire.LAST_BATCH_DURATION)
 
 _CHANGING = {wire.PARTITION_EXECUTOR, wire.HOT_KEY_BUSY}
 """Metrics of partitions with series that come and go."""
+
+_PLACE = {wire.QUERY, wire.OPERATOR, wire.PARTITION}
+
+_LABELS = {
+    metric: metric.labels for metric in vars(wire).values() if isinstance(metric, wire.Metric)
+}
+
+_DIGITS = 10
+"""No operator and no partition has a number that is so long."""
+
+MOST_BATCHES_PER_S = 1000.0
+"""Spark counts milliseconds: a query that is said to be faster is not measured."""
 
 Target = frozenset[tuple[str, str]]
 """The labels that all series of one scraped driver share."""
@@ -135,7 +147,7 @@ def find_lasting(mine: Mapping[str, Sequence[Series]], executors: Collection[str
         s
         for s in found
         if s.labels.get(wire.EXECUTOR, "") in {"", *executors}
-        and ("partition" not in s.labels or _operator(s) not in hiding)
+        and (not s.labels.keys() >= _PLACE or _operator(s) not in hiding)
     ]
 
 
@@ -163,7 +175,8 @@ def find_intervals(mine: Mapping[str, Sequence[Series]]) -> list[Interval]:
         for before_s, after_s in pairwise(times):
             batches = int(counts[after_s] - counts[before_s])
             fell = any(of_time[after_s] < of_time[before_s] for of_time in growing)
-            if fell or numbers[after_s] - numbers[before_s] > batches:
+            too_many = batches > MOST_BATCHES_PER_S * (after_s - before_s)
+            if fell or too_many or numbers[after_s] - numbers[before_s] > batches:
                 kept.clear()
             elif batches:
                 kept.append(Interval(query, before_s, after_s, batches, int(numbers[after_s])))
@@ -189,7 +202,7 @@ def find_oldest(query_series: Iterable[Series], newest: int) -> float | None:
     Returns:
         Seconds since the Unix epoch; None if there is no interval.
     """
-    targets = group_by_target([s for s in map(drop_gaps, query_series) if s.samples])
+    targets = group_by_target(keep_readable(query_series))
     return min(
         (
             interval.before_s
@@ -210,18 +223,49 @@ def find_pace_s(query_series: Iterable[Series]) -> float:
     return max(
         (
             s.samples[-1][1]
-            for s in map(drop_gaps, query_series)
-            if s.samples and _name(s) in {wire.TRIGGER_INTERVAL, wire.LAST_BATCH_DURATION}
+            for s in keep_readable(query_series)
+            if _name(s) in {wire.TRIGGER_INTERVAL, wire.LAST_BATCH_DURATION}
         ),
         default=0.0,
     )
 
 
-def drop_gaps(series: Series) -> Series:
-    """A value that is no number, such as Prometheus' stale marker, is a missing sample."""
-    if all(map(isfinite, map(itemgetter(1), series.samples))):
+def keep_readable(all_series: Iterable[Series]) -> list[Series]:
+    """The series of a driver, with the samples that can be reckoned with.
+
+    A value that is no number, such as Prometheus' stale marker, is a missing sample, and so is one
+    that no driver tells. A series without its labels is not of a driver: who else tells metrics of
+    this stream must not end its balancing.
+
+    >>> labels = {"__name__": "balancedstream_executor_cores", "executor": "1"}
+    >>> keep_readable([Series(labels, ((1.0, 2.0), (2.0, float("nan"))))])[0].samples
+    ((1.0, 2.0),)
+    >>> keep_readable([Series({"__name__": "balancedstream_executor_cores"}, ((1.0, 2.0),))])
+    []
+    """
+    return [s for s in map(_drop_unsound, all_series) if s.samples and _has_labels(s)]
+
+
+def _drop_unsound(series: Series) -> Series:
+    values = [value for _, value in series.samples]
+    if (
+        all(map(isfinite, values))
+        and min(values, default=0.0) >= 0.0
+        and max(values, default=0.0) < LARGEST
+    ):
         return series
-    return Series(series.labels, tuple(s for s in series.samples if isfinite(s[1])))
+    return Series(series.labels, tuple(s for s in series.samples if is_sound(s[1])))
+
+
+def _has_labels(series: Series) -> bool:
+    labels = series.labels
+    needed = _LABELS.get(labels.get("__name__", ""))
+    if needed is None or not all(isinstance(value, str) for value in labels.values()):
+        return False
+    numbers = (labels[each] for each in (wire.OPERATOR, wire.PARTITION) if each in needed)
+    return all(labels.get(each) for each in needed) and all(
+        number.isascii() and number.isdecimal() and len(number) < _DIGITS for number in numbers
+    )
 
 
 def _name(series: Series) -> str:
