@@ -32,7 +32,7 @@ _CHANGING = {wire.PARTITION_EXECUTOR, wire.HOT_KEY_BUSY}
 
 _PLACE = {wire.QUERY, wire.OPERATOR, wire.PARTITION}
 
-_LABELS = {
+_LABELS: Mapping[str, tuple[str, ...]] = {
     metric: metric.labels for metric in vars(wire).values() if isinstance(metric, wire.Metric)
 }
 
@@ -259,8 +259,10 @@ def _drop_unsound(series: Series) -> Series:
 
 def _has_labels(series: Series) -> bool:
     labels = series.labels
+    if not all(isinstance(value, str) for value in labels.values()):
+        return False
     needed = _LABELS.get(labels.get("__name__", ""))
-    if needed is None or not all(isinstance(value, str) for value in labels.values()):
+    if needed is None:
         return False
     numbers = (labels[each] for each in (wire.OPERATOR, wire.PARTITION) if each in needed)
     return all(labels.get(each) for each in needed) and all(
