@@ -19,7 +19,7 @@ from balancedstream_operator.plan.planner import (
     find_demands,
 )
 from balancedstream_operator.plan.shares import Shares
-from balancedstream_operator.plan.start import Start
+from balancedstream_operator.plan.stream_state import Start
 
 
 @dataclass(frozen=True, slots=True)

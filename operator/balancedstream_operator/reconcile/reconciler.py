@@ -45,7 +45,7 @@ from balancedstream_operator.plan.book import PlanBook
 from balancedstream_operator.plan.choice import Chooser
 from balancedstream_operator.plan.record import Record
 from balancedstream_operator.plan.shares import Shares
-from balancedstream_operator.plan.start import Start, bound_epoch
+from balancedstream_operator.plan.stream_state import Start, bound_epoch
 from balancedstream_operator.reconcile.approvals import Approver
 from balancedstream_operator.reconcile.outcome import Decided, MissingMeasurements, PassOutcome
 from balancedstream_operator.reconcile.pace import Pace

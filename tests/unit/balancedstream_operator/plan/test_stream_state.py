@@ -15,7 +15,7 @@ from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.answers import judge_control
 from balancedstream_operator.plan.planner import PlanChoice
 from balancedstream_operator.plan.record import Record
-from balancedstream_operator.plan.start import Start
+from balancedstream_operator.plan.stream_state import Start
 
 NOW_S = 20.0
 PLAN = Plan(3, ("1", "2"), {})
