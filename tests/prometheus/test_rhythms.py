@@ -23,7 +23,7 @@ from balancedstream_operator.observe.endpoints import Endpoint, Subject
 from balancedstream_operator.observe.http import AnswerBudgets
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.observe.prometheus import Prometheus
-from balancedstream_operator.plan.planner import Given, choose_plan
+from balancedstream_operator.plan.planner import DecisionInput, choose_plan
 
 POLICY = Policy(scaling=ScalingPolicy(min_executors=1, max_executors=2))
 BEGIN_S = 1_700_000_000
@@ -58,7 +58,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
 
 def decide(found: Measurement) -> Decision:
-    given = Given(plan=None, past=Past(2))
+    given = DecisionInput(plan=None, past=Past(2))
     return choose_plan(found, POLICY, given, 1).decision
 
 

@@ -23,7 +23,7 @@ PAUSED_ANNOTATION = f"{GROUP}/paused"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Requests:
     """What annotations of a BalancedStream ask for.
 
     Attributes:
@@ -49,7 +49,7 @@ class Wanted:
     """
 
     generation: int
-    asked: Asked
+    requests: Requests
     deleted: bool = False
 
 
@@ -61,18 +61,18 @@ def read_wanted(resource: Mapping[str, Any]) -> Wanted:
     """
     metadata = resource["metadata"]
     deleted = is_being_deleted(metadata)
-    return Wanted(int(metadata.get("generation", 0)), read_asked(resource), deleted)
+    return Wanted(int(metadata.get("generation", 0)), read_requests(resource), deleted)
 
 
-def read_asked(resource: Mapping[str, Any]) -> Asked:
+def read_requests(resource: Mapping[str, Any]) -> Requests:
     """Read from a BalancedStream what its annotations ask for.
 
-    >>> read_asked({"metadata": {"annotations": {"balancedstream.io/paused": "false"}}})
-    Asked(restart='', approve='', paused='')
+    >>> read_requests({"metadata": {"annotations": {"balancedstream.io/paused": "false"}}})
+    Requests(restart='', approve='', paused='')
     """
     annotations = resource["metadata"].get("annotations") or {}
     restart, approve, paused = (
         str(annotations.get(name, "")).strip()
         for name in (RESTART_ANNOTATION, APPROVE_ANNOTATION, PAUSED_ANNOTATION)
     )
-    return Asked(restart, approve, "" if paused.lower() == "false" else paused)
+    return Requests(restart, approve, "" if paused.lower() == "false" else paused)

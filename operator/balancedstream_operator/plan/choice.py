@@ -12,14 +12,14 @@ from balancedstream_operator.observe.floors import FloorAnswer, FloorQuery
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.observe.measurer import Measurer
 from balancedstream_operator.plan.planner import (
+    DecisionInput,
     Demands,
-    Given,
     PlanChoice,
     choose_plan,
     find_demands,
 )
 from balancedstream_operator.plan.shares import Shares
-from balancedstream_operator.plan.stream_state import Start
+from balancedstream_operator.plan.stream_state import StreamState
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Chooser:
 
     def choose(
         self,
-        start: Start,
-        given: Given,
+        state: StreamState,
+        inputs: DecisionInput,
         measurement: Measurement,
         next_epoch: int,
         *,
@@ -74,8 +74,8 @@ class Chooser:
         """Decides on a measurement.
 
         Args:
-            start: what is known of the stream.
-            given: the state to start from.
+            state: what is known of the stream.
+            inputs: the state to start from.
             measurement: of the stream.
             next_epoch: epoch of a new plan.
             approve: id of the advice to carry out; empty for none.
@@ -85,22 +85,22 @@ class Chooser:
         Raises:
             ClusterError: the stream's Secret cannot be read for now.
         """
-        policy = start.policy
+        policy = state.policy
         queried = self._floor.look(
-            start.spec.executors.min_query,
-            lambda: self._measurer.ask(start.spec, now_s),
-            given.desired,
+            state.spec.executors.min_query,
+            lambda: self._measurer.ask(state.spec, now_s),
+            inputs.desired,
             now_s,
         )
         demands = replace(find_demands(policy, queried.executors, now_s), held=held)
-        choose = partial(choose_plan, measurement, policy, given, next_epoch, approve=approve)
+        choose = partial(choose_plan, measurement, policy, inputs, next_epoch, approve=approve)
         choice = choose(demands=demands)
         if not self._shares.caps.are_set:
             return Chosen(choice, demands, queried)
-        grows = choice.plan is not None and len(choice.plan.executors) > given.desired
+        grows = choice.plan is not None and len(choice.plan.executors) > inputs.desired
         left = self._shares.ask(
             self._stream,
-            start.claim(given, choice, measurement),
+            state.claim(inputs, choice, measurement),
             self._find_streams(),
             now_s,
             takes=grows,

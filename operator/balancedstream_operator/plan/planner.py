@@ -25,7 +25,7 @@ SETTLED_BATCHES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class DecisionInput:
     """The state that a decision starts from.
 
     Attributes:
@@ -33,8 +33,8 @@ class Given:
         past: what is remembered of earlier decisions.
         refusals: what plans must not contain, because the driver refused it.
         refused_s: how long ago the plan was written, if the driver refused it; None if it did not.
-        sizes: whether the number of executors is the operator's; that of an application which it
-            has not scaled is not.
+        sizes: whether the operator owns the number of executors; false for a target that it never
+            scaled.
     """
 
     plan: Plan | None
@@ -119,7 +119,7 @@ class PlanChoice:
 def choose_plan(
     measurement: Measurement,
     policy: Policy,
-    given: Given,
+    inputs: DecisionInput,
     next_epoch: int,
     *,
     approve: str = "",
@@ -130,31 +130,31 @@ def choose_plan(
     Args:
         measurement: of the stream.
         policy: of the stream.
-        given: the state to start from.
+        inputs: the state to start from.
         next_epoch: epoch of a new plan.
         approve: id of the advice to carry out, where the policy only advises; empty for none.
         demands: on the decision, at the time when it is made.
     """
     policy = _leave_to_others(raise_minimum(policy, demands.floor), demands.most)
-    if given.sizes:
-        policy = _within_limits(policy, given.desired)
-    observation = _observe(measurement, given, demands)
+    if inputs.sizes:
+        policy = _within_limits(policy, inputs.desired)
+    observation = _observe(measurement, inputs, demands)
     decision = _decide(observation, policy, demands)
     waits = observation.in_force.waits
     if waits:
         return PlanChoice(decision, None, waits)
     acting = switch_modes(policy, "advise", "auto")
     free = decision if acting == policy else _decide(observation, acting, demands)
-    advice = advise(decision, free, policy, given.desired, next_epoch)
+    advice = advise(decision, free, policy, inputs.desired, next_epoch)
     approved = bool(advice.id) and advice.id == approve
     if approved:
         decision = free
-    spread = MigrationPolicy() if given.refusals.plain else policy.migration
+    spread = MigrationPolicy() if inputs.refusals.plain else policy.migration
     plan = propose(next_epoch, observation, decision, spread)
     if plan is None:
         return PlanChoice(decision, None, "", advice=advice)
     decision = leave_out(decision, plan)
-    if not given.sizes and len(plan.executors) == given.desired:
+    if not inputs.sizes and len(plan.executors) == inputs.desired:
         plan = replace(plan, sizes=False)
     left_out = _say_left_out(plan, observation.in_force.key_placements, decision)
     if approved:
@@ -171,22 +171,22 @@ def _decide(observation: Observation, policy: Policy, demands: Demands) -> Decis
     return replace(decision, scaling=replace(decision.scaling, reason=reason))
 
 
-def _observe(measurement: Measurement, given: Given, demands: Demands) -> Observation:
-    refusals, plan = given.refusals, given.plan
+def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) -> Observation:
+    refusals, plan = inputs.refusals, inputs.plan
     refused_keys = {(key.query, key.key) for key in measurement.keys} if refusals.all_keys else ()
     placed = plan.key_placements if plan and not refusals.all_keys else ()
     # A driver asks for the least number by itself, and that may have been another one at its start.
     # Or it has a plan in force that was lost since.
-    unsaid = len(measurement.executors) != given.desired or measurement.epoch > 0
+    unsaid = len(measurement.executors) != inputs.desired or measurement.epoch > 0
     started = bool(measurement.finished_s or measurement.idle_s)
     in_force = PlanInForce(
         # A plan that was refused has moved nothing.
-        under_way={} if given.refused_s is not None else _list_under_way(measurement, plan),
+        under_way={} if inputs.refused_s is not None else _list_under_way(measurement, plan),
         settling=frozenset(query for query, n in measurement.keys_under_way.items() if n),
         key_placements=tuple(p for p in placed if (p.query, p.key) not in refusals.keys),
         refused_keys=frozenset(refusals.keys).union(refused_keys),
-        repeat=given.refused_s is not None or (unsaid and plan is None and started),
-        waits=demands.held or _why_wait(measurement, given),
+        repeat=inputs.refused_s is not None or (unsaid and plan is None and started),
+        waits=demands.held or _why_wait(measurement, inputs),
     )
     return Observation(
         # What happened since then is not known yet, however long ago it is.
@@ -196,11 +196,11 @@ def _observe(measurement: Measurement, given: Given, demands: Demands) -> Observ
         tasks=measurement.tasks if measurement.executors else (),
         batches=measurement.batches,
         restore_cost=measurement.restore_cost,
-        requested=given.desired,
-        last_scaled_s=given.past.scaled_at_s,
+        requested=inputs.desired,
+        last_scaled_s=inputs.past.scaled_at_s,
         keys=measurement.keys,
         stages=measurement.stages,
-        last_scale_out=given.past.scale_out,
+        last_scale_out=inputs.past.scale_out,
         idle_s=measurement.idle_s,
         running=tuple(measurement.last_batches),
         hidden=measurement.hidden if measurement.executors else (),
@@ -240,18 +240,18 @@ def _within_limits(policy: Policy, desired: int) -> Policy:
     return replace(policy, scaling=fixed)
 
 
-def _why_wait(measurement: Measurement, given: Given) -> str:
-    plan = given.plan
+def _why_wait(measurement: Measurement, inputs: DecisionInput) -> str:
+    plan = inputs.plan
     if plan is None:
         return ""
-    if given.refused_s is not None:
-        wait_s = given.refusals.pause_s - given.refused_s
+    if inputs.refused_s is not None:
+        wait_s = inputs.refusals.pause_s - inputs.refused_s
         return f"the driver refused plan {plan.epoch}; a next one waits" if wait_s > 0 else ""
     if measurement.epoch < plan.epoch:
         return f"plan {plan.epoch} is not applied yet"
-    if not given.past.moved:
+    if not inputs.past.moved:
         return ""
-    for query, batch in given.past.planned_after.items():
+    for query, batch in inputs.past.planned_after.items():
         done = measurement.last_batches.get(query)
         if waits_for_data(query, measurement.idle_s, measurement.scraped_s):
             # For nobody knows how long, there is no next batch.

@@ -98,8 +98,7 @@ class Record:
 
     Attributes:
         partitions: state partitions of the stream.
-        epoch: of the plan that it belongs to, or, if plans were lost, one that none has passed; 0
-            before the first.
+        epoch: of its plan; after a loss, an epoch above any that was used; 0 before the first.
         past: what decisions remember of the ones before.
         planned_s: when the plan was written, seconds since the Unix epoch.
         known_refusal: what the driver had said of an older plan when this one was written.

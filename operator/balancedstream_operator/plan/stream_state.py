@@ -15,7 +15,7 @@ from balancedstream_operator.api.status import Status, parse_time
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.answers import Control
-from balancedstream_operator.plan.planner import Given, PlanChoice
+from balancedstream_operator.plan.planner import DecisionInput, PlanChoice
 from balancedstream_operator.plan.record import Record
 from balancedstream_operator.plan.shares import Claim
 
@@ -38,15 +38,15 @@ def bound_epoch(metadata: Mapping[str, Any], now_s: float) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StreamState:
     """What is known of a stream whose driver runs, apart from what it measured.
 
     Attributes:
         spec: what the user asks for.
-        driver: how it is.
+        driver: its state.
         record: written with the newest plan.
         plan: the newest one; None before the first.
-        answer: of the driver; one that never answered has nothing in force.
+        answer: of the driver; epoch 0 if it never answered.
         control: whether the driver follows the plan.
         status: of the stream before the pass.
     """
@@ -67,7 +67,7 @@ class Start:
             return policy
         return replace(policy, scaling=replace(policy.scaling, mode="off"))
 
-    def give(self, measurement: Measurement, now_s: float) -> Given:
+    def build_inputs(self, measurement: Measurement, now_s: float) -> DecisionInput:
         """The state that a decision on a measurement starts from.
 
         Args:
@@ -83,7 +83,7 @@ class Start:
             told_s = parse_time(self.status.last_scale_time)
             scaled_at_s = scaled_at_s or (None if told_s is None else min(told_s, now_s))
         requested = self._recall_requested(running) if sizes else running
-        return Given(
+        return DecisionInput(
             plan=self.plan,
             past=replace(record.past, requested=requested, scaled_at_s=scaled_at_s),
             refusals=record.refusals.follow(self.driver.uid, self.control, self.plan),
@@ -91,11 +91,11 @@ class Start:
             sizes=sizes,
         )
 
-    def claim(self, given: Given, choice: PlanChoice, measurement: Measurement) -> Claim:
+    def claim(self, inputs: DecisionInput, choice: PlanChoice, measurement: Measurement) -> Claim:
         """What the stream has, and wants, of what all streams share.
 
         Args:
-            given: what it has.
+            inputs: what it has.
             choice: what would be decided without limits over all streams.
             measurement: of the stream; of an application of another operator, only it tells cores.
         """
@@ -104,20 +104,20 @@ class Start:
         if self.spec.target_ref is not None:
             cores, memory_mib = max(measurement.executors.values(), default=1), 0
         wants = choice.decision.scaling.executors
-        return Claim(given.desired, executors.min, wants, cores, memory_mib)
+        return Claim(inputs.desired, executors.min, wants, cores, memory_mib)
 
     def note(
-        self, given: Given, measurement: Measurement, choice: PlanChoice, now_s: float
+        self, inputs: DecisionInput, measurement: Measurement, choice: PlanChoice, now_s: float
     ) -> Record:
         """What to write down of a decision.
 
         Args:
-            given: what it started from.
+            inputs: what it started from.
             measurement: that it was made on.
             choice: the decision, and the plan that is written with the record, if there is one.
             now_s: seconds since the Unix epoch.
         """
-        past = given.past.after(choice.decision, choice.plan, now_s, measurement.last_batches)
+        past = inputs.past.after(choice.decision, choice.plan, now_s, measurement.last_batches)
         if choice.plan is None:
             # The other parts are guesses until there is a plan.
             known = replace(self.record.past, scale_out=past.scale_out)
@@ -127,7 +127,7 @@ class Start:
             epoch=choice.plan.epoch,
             past=past,
             planned_s=now_s,
-            refusals=given.refusals,
+            refusals=inputs.refusals,
             known_refusal=self.answer.refused,
             approved=choice.advice.id if choice.approved else self.record.approved,
         )

@@ -10,7 +10,7 @@ from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.floors import FloorAnswer
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.answers import AnswerFound, Control
-from balancedstream_operator.plan.planner import Demands, Given, PlanChoice
+from balancedstream_operator.plan.planner import DecisionInput, Demands, PlanChoice
 from balancedstream_operator.plan.record import PlanFound
 
 
@@ -33,7 +33,7 @@ class Decided:
 
     Attributes:
         measurement: of the stream.
-        given: what was in force.
+        inputs: the state that the decision started from.
         choice: the decision, and the plan that was written for it.
         silent_s: for how long the driver has left the plan in force unanswered; None if it answered
             or still has time.
@@ -44,7 +44,7 @@ class Decided:
     """
 
     measurement: Measurement
-    given: Given
+    inputs: DecisionInput
     choice: PlanChoice
     silent_s: float | None
     shortage: str

@@ -13,7 +13,7 @@ from typing import Any
 from balancedstream.core.wire.objects import plan_name
 from balancedstream.core.wire.plan import Answer
 from balancedstream.errors import InvalidInputError
-from balancedstream_operator.api.annotations import Asked, read_asked
+from balancedstream_operator.api.annotations import Requests, read_requests
 from balancedstream_operator.api.escalations import refuse_escalation
 from balancedstream_operator.api.partitions import choose_partitions
 from balancedstream_operator.api.resource import Manifest, Stream
@@ -45,7 +45,7 @@ from balancedstream_operator.plan.book import PlanBook
 from balancedstream_operator.plan.choice import Chooser
 from balancedstream_operator.plan.record import Record
 from balancedstream_operator.plan.shares import Shares
-from balancedstream_operator.plan.stream_state import Start, bound_epoch
+from balancedstream_operator.plan.stream_state import StreamState, bound_epoch
 from balancedstream_operator.reconcile.approvals import Approver
 from balancedstream_operator.reconcile.outcome import Decided, MissingMeasurements, PassOutcome
 from balancedstream_operator.reconcile.pace import Pace
@@ -56,19 +56,19 @@ METRIC_FAILURES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _Context:
     """What a pass over a stream with a valid spec has to bring about, and when.
 
     Attributes:
         spec: what the user asks for in the spec.
-        asked: what people ask for by annotations.
+        requests: what people ask for by annotations.
         status: of the stream before the pass.
         bound: an epoch that no plan of the stream has passed.
         now_s: seconds since the Unix epoch.
     """
 
     spec: StreamSpec
-    asked: Asked
+    requests: Requests
     status: Status
     bound: int
     now_s: float
@@ -131,26 +131,26 @@ class Reconciler:
             StreamGoneError: the stream does not exist any more.
             StreamLeavingError: it is being deleted.
         """
-        asked = read_asked(resource)
-        outcome = PassOutcome(self._stream, paused=asked.paused)
+        requests = read_requests(resource)
+        outcome = PassOutcome(self._stream, paused=requests.paused)
         try:
             spec = self._read_spec(resource)
         except InvalidInputError as error:
             outcome = self._refuse_spec(outcome, resource, str(error), now_s)
         else:
             bound = bound_epoch(resource["metadata"], now_s)
-            request = _Request(spec, asked, status, bound, now_s)
-            self._note_first_spec(request, resource)
+            context = _Context(spec, requests, status, bound, now_s)
+            self._note_first_spec(context, resource)
             outcome = replace(
                 outcome,
                 spec=spec,
                 unknown=tuple(find_unknown(resource["spec"])),
                 removed=tuple(find_removed(resource["spec"])),
             )
-            outcome = self._follow_spec(request, outcome)
+            outcome = self._follow_spec(context, outcome)
             due_in_s = self._pace.left_s(spec.metrics.interval_s, now_s)
             outcome = replace(outcome, due_in_s=due_in_s)
-        approval = self._approver.answer(asked.approve, outcome, self._book.record, status)
+        approval = self._approver.answer(requests.approve, outcome, self._book.record, status)
         return replace(outcome, approval=approval)
 
     def decide_anew(self) -> None:
@@ -181,72 +181,72 @@ class Reconciler:
         driver = self._watch.find_driver(now_s) if ours else None
         return replace(outcome, invalid=why, driver=driver)
 
-    def _note_first_spec(self, request: _Request, resource: Mapping[str, Any]) -> None:
+    def _note_first_spec(self, context: _Context, resource: Mapping[str, Any]) -> None:
         """A spec that changed while no operator ran is no reason to keep an old driver."""
         if self._first_spec is None:
-            acted_on = request.status.observed_generation
+            acted_on = context.status.observed_generation
             is_same = acted_on == resource["metadata"].get("generation")
-            made_for = fingerprint_spec(request.spec, request.asked.restart)
+            made_for = fingerprint_spec(context.spec, context.requests.restart)
             self._first_spec = made_for if is_same else ""
 
-    def _follow_spec(self, request: _Request, outcome: PassOutcome) -> PassOutcome:
+    def _follow_spec(self, context: _Context, outcome: PassOutcome) -> PassOutcome:
         """The steps of a pass over a stream with a valid spec, up to the first that ends it."""
-        outcome = self._read_plan(request, outcome)
-        outcome = self._keep_children(request, outcome)
+        outcome = self._read_plan(context, outcome)
+        outcome = self._keep_children(context, outcome)
         if outcome.refusal and not self._can_be_led(outcome):
             return outcome
-        driver = outcome.driver or self._look_at_driver(request)
-        outcome = replace(outcome, driver=driver, begun=self._begin_epochs(driver, request.now_s))
+        driver = outcome.driver or self._look_at_driver(context)
+        outcome = replace(outcome, driver=driver, begun=self._begin_epochs(driver, context.now_s))
         if driver.running:
-            return self._lead(request, outcome, driver)
+            return self._lead(context, outcome, driver)
         self._missing = 0
         self._pace.forget()
         return outcome
 
-    def _read_plan(self, request: _Request, outcome: PassOutcome) -> PassOutcome:
+    def _read_plan(self, context: _Context, outcome: PassOutcome) -> PassOutcome:
         """Reads the newest plan and its record, which fixes the number of state partitions."""
-        found = self._book.read(request.bound, request.now_s)
-        known = request.status.partitions
-        known = choose_partitions(request.spec) if known is None else known
+        found = self._book.read(context.bound, context.now_s)
+        known = context.status.partitions
+        known = choose_partitions(context.spec) if known is None else known
         partitions = self._book.record.partitions if self._book.record else known
         return replace(outcome, partitions=partitions, plan_found=found)
 
-    def _keep_children(self, request: _Request, outcome: PassOutcome) -> PassOutcome:
+    def _keep_children(self, context: _Context, outcome: PassOutcome) -> PassOutcome:
         """Keeps the objects of the stream as its spec wants them; the API server may refuse."""
         try:
-            driver = self._apply_children(request, outcome)
+            driver = self._apply_children(context, outcome)
         except (RefusedError, ConflictError) as error:
             # A deleted stream must not block its checkpoint: look before reporting.
             self._reader.require()
-            driver = self._find_driver(request)
+            driver = self._find_driver(context)
             runs = driver is not None and driver.running
             refusal = describe_refusal(str(error), error.advice, runs=runs)
             return replace(outcome, refusal=refusal, waits=error.passes, driver=driver)
         return replace(outcome, driver=driver)
 
-    def _apply_children(self, request: _Request, outcome: PassOutcome) -> DriverState | None:
+    def _apply_children(self, context: _Context, outcome: PassOutcome) -> DriverState | None:
         """Applies the objects of the stream where they are not as its spec wants them.
 
         Returns:
             The driver, if another operator runs it: which objects it needs depends on it.
         """
-        driver, found, now_s = None, outcome.plan_found, request.now_s
+        driver, found, now_s = None, outcome.plan_found, context.now_s
         if found.foreign:
             refuse_stranger("ConfigMap", plan_name(self._stream.name))
-        if request.spec.target_ref is None:
+        if context.spec.target_ref is None:
             children = build_children(
-                self._stream, request.spec, outcome.partitions, request.asked.restart
+                self._stream, context.spec, outcome.partitions, context.requests.restart
             )
         else:
             driver = self._watch.look_at_target(
-                request.spec.target_ref, self._answers.read_application, now_s
+                context.spec.target_ref, self._answers.read_application, now_s
             )
             needs_role = self._rights.needs_role(driver.account, now_s)
             account = driver.account if needs_role else ""
-            children = build_target_children(self._stream, account, request.spec)
+            children = build_target_children(self._stream, account, context.spec)
         if self._applier.is_due(children, now_s):
-            self._apply(children, outcome.partitions, request.bound, now_s)
-            self._book.read(request.bound, now_s)
+            self._apply(children, outcome.partitions, context.bound, now_s)
+            self._book.read(context.bound, now_s)
         if found.unreadable or (found.overwritten and not found.adopted):
             # The plan may have been deleted with the stream.
             self._reader.require()
@@ -265,9 +265,9 @@ class Reconciler:
             self._book.write(self._book.plan, Record(partitions, epoch, planned_s=now_s))
         self._applier.apply(children, now_s)
 
-    def _find_driver(self, request: _Request) -> DriverState | None:
+    def _find_driver(self, context: _Context) -> DriverState | None:
         """The driver, untouched; None if the API server refuses to look for it."""
-        target, now_s = request.spec.target_ref, request.now_s
+        target, now_s = context.spec.target_ref, context.now_s
         if target is None:
             return self._watch.find_driver(now_s)
         try:
@@ -280,16 +280,16 @@ class Reconciler:
         known = not outcome.plan_found.foreign and self._book.record is not None
         return known and outcome.driver is not None
 
-    def _look_at_driver(self, request: _Request) -> DriverState:
+    def _look_at_driver(self, context: _Context) -> DriverState:
         """Our own driver, which is replaced if it was made for another spec."""
         # A stream whose batches do not end anyway need not wait for others.
-        take_turn = self._take_turn if request.status.has_batches else lambda _: None
+        take_turn = self._take_turn if context.status.has_batches else lambda _: None
         return self._watch.look(
-            fingerprint_spec(request.spec, request.asked.restart),
+            fingerprint_spec(context.spec, context.requests.restart),
             self._first_spec or "",
-            request.asked.restart,
-            lambda: take_turn(request.now_s),
-            request.now_s,
+            context.requests.restart,
+            lambda: take_turn(context.now_s),
+            context.now_s,
         )
 
     def _begin_epochs(self, driver: DriverState, now_s: float) -> bool:
@@ -309,88 +309,88 @@ class Reconciler:
         self._book.write(None, begun)
         return True
 
-    def _lead(self, request: _Request, outcome: PassOutcome, driver: DriverState) -> PassOutcome:
+    def _lead(self, context: _Context, outcome: PassOutcome, driver: DriverState) -> PassOutcome:
         """Leads a driver that runs: collect, evaluate and execute, if a decision is due."""
         record = self._book.record or Record(outcome.partitions)
         answer = self._answers.read(self._book.epoch, driver.application)
-        control = self._judge_control(request, answer, record)
+        control = self._judge_control(context, answer, record)
         outcome = replace(outcome, answer=answer, control=control)
-        if not self._is_due(request, driver):
+        if not self._is_due(context, driver):
             return outcome
         try:
-            measurement = self._collect(request, driver)
+            measurement = self._collect(context, driver)
         except MissingMeasurementsError as error:
-            return replace(outcome, missing=self._count_missing(request, driver, answer, error))
-        start = Start(
-            request.spec,
+            return replace(outcome, missing=self._count_missing(context, driver, answer, error))
+        state = StreamState(
+            context.spec,
             driver,
             record,
             self._book.plan,
             answer.answer or Answer(0),
             control,
-            request.status,
+            context.status,
         )
-        decided = self._evaluate(request, start, measurement)
-        self._execute(start, decided, request.now_s)
+        decided = self._evaluate(context, state, measurement)
+        self._execute(state, decided, context.now_s)
         return replace(outcome, decided=decided)
 
-    def _judge_control(self, request: _Request, answer: AnswerFound, record: Record) -> Control:
-        if request.spec.target_ref and answer.answer is None:
+    def _judge_control(self, context: _Context, answer: AnswerFound, record: Record) -> Control:
+        if context.spec.target_ref and answer.answer is None:
             # Only its answer says whether the plugin is there, and whether it may scale.
-            return Control(None, silent_s=request.now_s - record.planned_s)
+            return Control(None, silent_s=context.now_s - record.planned_s)
         return judge_control(
-            self._book.plan, record.planned_s, record.known_refusal, answer.answer, request.now_s
+            self._book.plan, record.planned_s, record.known_refusal, answer.answer, context.now_s
         )
 
-    def _is_due(self, request: _Request, driver: DriverState) -> bool:
+    def _is_due(self, context: _Context, driver: DriverState) -> bool:
         """Whether to decide now: at each interval, and at once where something is new."""
-        seen, interval_s = (request.spec, request.asked, driver), request.spec.metrics.interval_s
-        runs = request.status.phase == "Running"
-        return not runs or self._pace.is_due(seen, interval_s, request.now_s)
+        seen, interval_s = (context.spec, context.requests, driver), context.spec.metrics.interval_s
+        runs = context.status.phase == "Running"
+        return not runs or self._pace.is_due(seen, interval_s, context.now_s)
 
-    def _collect(self, request: _Request, driver: DriverState) -> Measurement:
+    def _collect(self, context: _Context, driver: DriverState) -> Measurement:
         """Measures the stream.
 
         Raises:
             MissingMeasurementsError: there is nothing to decide on.
         """
-        spec, now_s = request.spec, request.now_s
+        spec, now_s = context.spec, context.now_s
         measurement = self._measurer.measure(spec, driver, policy_of(spec), now_s)
         self._missing = 0
-        self._pace.note((spec, request.asked, driver), now_s)
+        self._pace.note((spec, context.requests, driver), now_s)
         return measurement
 
     def _count_missing(
-        self, request: _Request, driver: DriverState, answer: AnswerFound, error: Exception
+        self, context: _Context, driver: DriverState, answer: AnswerFound, error: Exception
     ) -> MissingMeasurements:
         self._missing += 1
         holds = self._missing >= METRIC_FAILURES
-        silent = request.spec.target_ref is not None and answer.answer is None
+        silent = context.spec.target_ref is not None and answer.answer is None
         reason = f"{error}{_say_how_to_attach(self._stream, driver) if silent else ''}"
         return MissingMeasurements(reason, holds)
 
-    def _evaluate(self, request: _Request, start: Start, measurement: Measurement) -> Decided:
+    def _evaluate(self, context: _Context, state: StreamState, measurement: Measurement) -> Decided:
         """Decides on a measurement."""
-        silent_s, answer, now_s = start.control.silent_s, start.answer, request.now_s
-        held = "nothing is to change now" if request.asked.paused else ""
+        silent_s, answer, now_s = state.control.silent_s, state.answer, context.now_s
+        held = "nothing is to change now" if context.requests.paused else ""
         if silent_s is not None:
             held = held or f"the driver has not answered for {silent_s:.0f} s"
-        given = start.give(measurement, now_s)
-        pods = start.driver.select_executors(self._stream, start.spec.target_ref)
+        inputs = state.build_inputs(measurement, now_s)
+        pods = state.driver.select_executors(self._stream, state.spec.target_ref)
         running = len(measurement.executors)
-        shortage = self._watch.find_shortage(given.desired, running, pods, start.spec, now_s)
+        shortage = self._watch.find_shortage(inputs.desired, running, pods, state.spec, now_s)
         chosen = self._chooser.choose(
-            start,
-            given,
+            state,
+            inputs,
             measurement,
             max(self._book.epoch, answer.epoch) + 1,
-            approve=request.asked.approve,
+            approve=context.requests.approve,
             held=held,
             now_s=now_s,
         )
         return Decided(
             measurement=measurement,
-            given=given,
+            inputs=inputs,
             choice=chosen.choice,
             silent_s=silent_s,
             shortage=shortage,
@@ -399,12 +399,12 @@ class Reconciler:
             queried=chosen.queried,
         )
 
-    def _execute(self, start: Start, decided: Decided, now_s: float) -> None:
+    def _execute(self, state: StreamState, decided: Decided, now_s: float) -> None:
         """Writes the plan that a decision asks for, and the record of the decision with it."""
-        given, plan = decided.given, decided.choice.plan
-        record = start.note(given, decided.measurement, decided.choice, now_s)
-        if record != start.record:
-            self._book.write(plan or given.plan, record)
+        inputs, plan = decided.inputs, decided.choice.plan
+        record = state.note(inputs, decided.measurement, decided.choice, now_s)
+        if record != state.record:
+            self._book.write(plan or inputs.plan, record)
 
 
 def _say_how_to_attach(stream: Stream, driver: DriverState) -> str:

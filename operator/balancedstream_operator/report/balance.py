@@ -21,7 +21,7 @@ from balancedstream_operator.api.status import (
     Status,
 )
 from balancedstream_operator.observe.measurement import Measurement
-from balancedstream_operator.plan.planner import Given
+from balancedstream_operator.plan.planner import DecisionInput
 
 EFFECT_BATCHES = 3
 """Batches after a plan before its effect is reported."""
@@ -187,16 +187,16 @@ def _describe_preparations(measurement: Measurement) -> Preparations | None:
 
 
 def describe_effects(
-    status: Status, measurement: Measurement, given: Given, balance: Balance
+    status: Status, measurement: Measurement, inputs: DecisionInput, balance: Balance
 ) -> Status:
     """A status with the effects of the last plan, once batches ran under it and its moves ended."""
-    plan = given.plan
-    if plan is None or measurement.epoch < plan.epoch or not given.past.planned_after:
+    plan = inputs.plan
+    if plan is None or measurement.epoch < plan.epoch or not inputs.past.planned_after:
         return status
     passed = min(
         (
             measurement.last_batches[query] - batch
-            for query, batch in given.past.planned_after.items()
+            for query, batch in inputs.past.planned_after.items()
             if query in measurement.last_batches
         ),
         default=0,

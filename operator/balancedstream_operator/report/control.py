@@ -55,7 +55,7 @@ def judge_fallback(decided: Decided, unusable: str) -> Condition:
         decided: of the pass.
         unusable: why the driver's answer says nothing; empty if it does.
     """
-    plan, silent_s = decided.given.plan, decided.silent_s
+    plan, silent_s = decided.inputs.plan, decided.silent_s
     if silent_s is None or (plan is None and silent_s <= SILENT_AFTER_S):
         message = "the stream is measured, and its driver answers"
         return Condition(FALLBACK, False, "InControl", message)

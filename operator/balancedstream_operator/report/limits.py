@@ -40,7 +40,7 @@ def judge_limits(
         selector: of the executor pods.
     """
     limits, scaling = spec.executors, decided.choice.decision.scaling
-    desired = decided.given.desired
+    desired = decided.inputs.desired
     field, most = next(iter(find_caps(limits).items()))
     if limits.fixed and clamp_fixed(limits) != limits.fixed:
         message = (

@@ -363,12 +363,12 @@ def _describe_mode(spec: StreamSpec, policy: Policy) -> str:
 
 
 def _describe_decided(status: Status, decided: Decided, balance: Balance, now_s: float) -> Status:
-    given, new_plan = decided.given, decided.choice.plan
-    plan = new_plan or given.plan
-    desired = len(new_plan.executors) if new_plan else given.desired
-    scaled_s = now_s if desired != given.desired else given.past.scaled_at_s
+    inputs, new_plan = decided.inputs, decided.choice.plan
+    plan = new_plan or inputs.plan
+    desired = len(new_plan.executors) if new_plan else inputs.desired
+    scaled_s = now_s if desired != inputs.desired else inputs.past.scaled_at_s
     status = describe_load(status, decided.measurement, decided.choice.decision, balance)
-    status = describe_effects(status, decided.measurement, given, balance)
+    status = describe_effects(status, decided.measurement, inputs, balance)
     return replace(
         status,
         plan_epoch=plan.epoch if plan else 0,
@@ -400,7 +400,7 @@ def _list_decisions(
     if decided is not None and decided.choice.plan is not None:
         choice, moves = decided.choice, decided.choice.moves
         asked = f"proposal {choice.advice.id} was approved" if choice.approved else ""
-        if len(decided.choice.plan.executors) != decided.given.desired:
+        if len(decided.choice.plan.executors) != decided.inputs.desired:
             yield "scale", summarize([asked, choice.decision.scaling.reason])
         if moves or choice.left_out:
             yield "move", summarize([asked, *moves, choice.left_out])

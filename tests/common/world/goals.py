@@ -10,7 +10,7 @@ from balancedstream.core.policy import Policy
 from balancedstream.core.wire.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
 from balancedstream.core.wire.plan import Answer, parse_answer
 from balancedstream.errors import BalancedStreamError
-from balancedstream_operator.api.annotations import read_asked
+from balancedstream_operator.api.annotations import read_requests
 from balancedstream_operator.api.resource import driver_name, driver_pod_name
 from balancedstream_operator.api.spec import StreamSpec, policy_of, read_spec
 from balancedstream_operator.children.fingerprint import fingerprint_spec
@@ -64,7 +64,7 @@ def find_missing(world: World) -> tuple[list[str], object]:
     if pod is None or driver is None or not is_running(pod):
         return [*wrong, "no driver runs"], state
     made_for = (pod["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION)
-    if made_for != fingerprint_spec(spec, read_asked(resource).restart):
+    if made_for != fingerprint_spec(spec, read_requests(resource).restart):
         wrong.append("the driver is of an older spec")
     wrong += _compare(said, ALWAYS)
     if not _carries(world, spec, status):

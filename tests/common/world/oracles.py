@@ -14,7 +14,7 @@ from balancedstream.core.policy import ScalingPolicy
 from balancedstream.core.wire.objects import PLAN_KEY
 from balancedstream.core.wire.plan import Answer, Plan, parse_plan
 from balancedstream.errors import BalancedStreamError
-from balancedstream_operator.api.annotations import read_asked
+from balancedstream_operator.api.annotations import read_requests
 from balancedstream_operator.api.conditions import KINDS
 from balancedstream_operator.api.resource import (
     KIND,
@@ -199,7 +199,7 @@ class Oracles:
             return
         made_for = (pod["metadata"].get("annotations") or {}).get(SPEC_ANNOTATION)
         wanted = {
-            fingerprint_spec(spec, read_asked(resource).restart)
+            fingerprint_spec(spec, read_requests(resource).restart)
             for resource, spec in self._list_specs(pod)
         }
         if wanted == {made_for}:

@@ -28,7 +28,7 @@ from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Metrics
-from balancedstream_operator.plan.planner import Given, PlanChoice, choose_plan
+from balancedstream_operator.plan.planner import DecisionInput, PlanChoice, choose_plan
 
 KEY = ("q", 0)
 EXECUTORS = tuple(f"e{n:03}" for n in range(100))
@@ -91,7 +91,7 @@ class Job:
         """What the operator does after this plan was applied."""
         measurement = self.scrapes.measure(self.now_s + 2.0)
         asked = len(plan.executors) if plan else len(EXECUTORS)
-        given = Given(plan, Past(asked, planned_after={"q": 4} if plan else {}, moved=True))
+        given = DecisionInput(plan, Past(asked, planned_after={"q": 4} if plan else {}, moved=True))
         return choose_plan(measurement, self.policy, given, 2 if plan else 1)
 
     def _vary(self, cost_s: float) -> float:

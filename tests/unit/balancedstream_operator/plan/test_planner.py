@@ -9,7 +9,7 @@ from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import TaskSample
 from balancedstream.core.wire.plan import KeyPlacement, Plan
 from balancedstream_operator.observe.measurement import Measurement
-from balancedstream_operator.plan.planner import Given, choose_plan
+from balancedstream_operator.plan.planner import DecisionInput, choose_plan
 from balancedstream_operator.plan.record import Refusals
 
 NOW_S = 1_000.0
@@ -26,9 +26,9 @@ SKEWED = Measurement(
 )
 
 
-def given(*placed: KeyPlacement) -> Given:
+def given(*placed: KeyPlacement) -> DecisionInput:
     plan = Plan(4, ("1", "2"), {("q", 0): (0, 0, 0, 0)}, key_placements=placed)
-    return Given(plan, Past(2, planned_after={"q": 1}))
+    return DecisionInput(plan, Past(2, planned_after={"q": 1}))
 
 
 def test_keys_that_a_plan_has_no_room_for_are_named_with_the_reason() -> None:
@@ -55,7 +55,7 @@ def test_a_key_that_the_driver_refused_is_not_said_to_have_no_room() -> None:
 
 def test_what_moves_to_an_executor_that_was_to_be_started_goes_on_there() -> None:
     plan = Plan(4, ("1", "2", "+1"), {("q", 0): (0, 2, 1, 0)})
-    start = Given(plan, Past(3, planned_after={"q": 1}, moved=True))
+    start = DecisionInput(plan, Past(3, planned_after={"q": 1}, moved=True))
     under_way = replace(SKEWED, executors={"1": 1, "2": 1, "3": 1}, under_way={("q", 0): 1})
     policy = Policy(scaling=ScalingPolicy(min_executors=4, max_executors=4))
     more = choose_plan(under_way, policy, start, 5)

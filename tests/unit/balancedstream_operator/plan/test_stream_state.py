@@ -15,7 +15,7 @@ from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.answers import judge_control
 from balancedstream_operator.plan.planner import PlanChoice
 from balancedstream_operator.plan.record import Record
-from balancedstream_operator.plan.stream_state import Start
+from balancedstream_operator.plan.stream_state import StreamState
 
 NOW_S = 20.0
 PLAN = Plan(3, ("1", "2"), {})
@@ -26,7 +26,7 @@ def test_a_plan_that_was_refused_stays_refused_when_a_scale_out_is_found_to_have
     record = Record(8, epoch=3, planned_s=10.0, past=Past(scale_out=ScaleOut(5.0, 1, 2, 9.0, 0.5)))
     control = judge_control(PLAN, record.planned_s, record.known_refusal, REFUSES, NOW_S)
     assert control.refusal
-    start = Start(
+    start = StreamState(
         make_spec(),
         DriverState("Running", "Running", ""),
         record,
@@ -40,6 +40,6 @@ def test_a_plan_that_was_refused_stays_refused_when_a_scale_out_is_found_to_have
     scaling = ScalingDecision(2, Verdict.STEADY, "", scale_out=failed)
     choice = PlanChoice(Decision({}, {}, scaling, ("1", "2"), {}), None, "")
 
-    written = start.note(start.give(measurement, NOW_S), measurement, choice, NOW_S)
+    written = start.note(start.build_inputs(measurement, NOW_S), measurement, choice, NOW_S)
     assert written.past.scale_out == failed
     assert judge_control(PLAN, written.planned_s, written.known_refusal, REFUSES, NOW_S) == control

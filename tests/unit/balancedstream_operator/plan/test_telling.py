@@ -20,7 +20,7 @@ from balancedstream_operator.api.status import Status
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.answers import AnswerFound, Control
-from balancedstream_operator.plan.planner import Demands, Given, PlanChoice, choose_plan
+from balancedstream_operator.plan.planner import DecisionInput, Demands, PlanChoice, choose_plan
 from balancedstream_operator.plan.record import Refusals
 from balancedstream_operator.reconcile.outcome import Decided, PassOutcome
 from balancedstream_operator.report.draft import Report
@@ -61,7 +61,7 @@ def plan_before(seen: Observation) -> Plan:
     return Plan(EPOCH, names, placement, key_placements=seen.in_force.key_placements)
 
 
-def take_over(measurement: Measurement, given: Given) -> PlanInForce:
+def take_over(measurement: Measurement, given: DecisionInput) -> PlanInForce:
     """What the next plan takes over, as the tests of the core need it."""
     plan = given.plan
     assert plan is not None
@@ -78,7 +78,7 @@ def take_over(measurement: Measurement, given: Given) -> PlanInForce:
 
 
 def report_on(
-    measurement: Measurement, given: Given, choice: PlanChoice, demands: Demands
+    measurement: Measurement, given: DecisionInput, choice: PlanChoice, demands: Demands
 ) -> Report:
     decided = Decided(measurement, given, choice, silent_s=None, shortage="", demands=demands)
     outcome = PassOutcome(
@@ -109,7 +109,7 @@ def test_status_and_events_say_what_the_plan_does(
         keys=tuple(sorted(seen.in_force.refused_keys)), all_keys=data.draw(st.booleans())
     )
     measurement = measure(seen)
-    start = Given(
+    start = DecisionInput(
         plan_before(seen),
         Past(seen.asked, seen.last_scaled_s),
         refusals,

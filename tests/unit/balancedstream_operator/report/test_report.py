@@ -16,7 +16,7 @@ from balancedstream_operator.api.status import PastDecision, Status, write_statu
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement, Preparations
 from balancedstream_operator.plan.answers import AnswerFound, Control
-from balancedstream_operator.plan.planner import Given, choose_plan
+from balancedstream_operator.plan.planner import DecisionInput, choose_plan
 from balancedstream_operator.plan.record import PlanFound
 from balancedstream_operator.reconcile.outcome import (
     Decided,
@@ -42,7 +42,7 @@ def decide(
     measurement: Measurement, *, plan: Plan | None = None, planned_after: int = 0, **changes: Any
 ) -> Decided:
     """What a pass decides on a measurement, with the default policy."""
-    given = Given(plan, Past(2, planned_after={"q": planned_after}))
+    given = DecisionInput(plan, Past(2, planned_after={"q": planned_after}))
     made: dict[str, Any] = {
         "silent_s": None,
         "shortage": "",
