@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from balancedstream.engine.engine import SparkEngine
-from balancedstream.engine.events import BatchFinished
+from balancedstream.engine.events import BatchFinished, QueryIdle, QueryStarted
 from balancedstream.engine.jvm import listener
 from balancedstream.engine.jvm.listener import compile_class
 
@@ -183,12 +183,29 @@ def test_a_placement_for_a_query_that_ended_meanwhile_is_forgotten(
 
 def find_wishes(engine: SparkEngine) -> list[str]:
     """The runs with a placement in the driver's JVM."""
-    holder = engine._listener
-    for name in ("placements", "wishes"):
-        field = holder.getClass().getDeclaredField(name)
-        field.setAccessible(True)
-        holder = field.get(holder)
-    return list(holder.keySet())
+    return list(read_field(read_field(engine._listener, "placements"), "wishes").keySet())
+
+
+def read_field(holder: Any, name: str) -> Any:
+    """A private field of an object in the driver's JVM."""
+    field = holder.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(holder)
+
+
+def test_events_that_cannot_be_read_are_said_once_for_each_query_and_left_out(
+    engine: SparkEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = read_field(engine._listener, "events")
+    queue.addChange('{"event":"query_started","run":"r","id":"i","name":"odd"}')
+    assert engine.wait(5.0) == QueryStarted("odd")
+    batch = {"event": "batch_finished", "run": "r", "knows_all_executors": True}
+    for progress in ({}, {"id": "i", "name": "odd", "batchId": "x"}, {"id": "i", "name": "odd"}):
+        queue.addMeasurement(json.dumps(batch | {"progress": progress}))
+    queue.addMeasurement('{"event":"query_idle","run":"r"}')
+    assert engine.wait(5.0) == QueryIdle("odd")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("odd: batch_finished cannot be read, and is left out")
 
 
 def test_partitions_that_share_a_task_are_not_taken_for_others(
