@@ -26,30 +26,30 @@ def judge_readiness(outcome: PassOutcome, running: Condition) -> tuple[Condition
     [True, False, False]
     """
     if outcome.invalid:
-        return _stall("InvalidSpec", outcome.invalid)
+        return _stuck("InvalidSpec", outcome.invalid)
     if outcome.refusal:
-        judge = progress if outcome.waits else _stall
+        judge = on_its_way if outcome.waits else _stuck
         return judge("Refused", outcome.refusal)
     reason, message, driver = running.reason, running.message, outcome.driver
     if driver is not None and driver.phase == "Suspended":
         return _sum_up("Suspended", message, ready=False)
     if driver is not None and not driver.settled:
-        return progress("Applying", "the StatefulSet of the driver has not been acted on yet")
+        return on_its_way("Applying", "the StatefulSet of the driver has not been acted on yet")
     if running.holds:
         return _sum_up(reason, message, ready=True)
     if reason == UNMEASURED:
-        return progress(reason, message, ready=None)
+        return on_its_way(reason, message, ready=None)
     fails = driver is not None and driver.phase == "Failing" and not driver.retries
-    judge = _stall if reason == "NoProgress" or fails else progress
+    judge = _stuck if reason == "NoProgress" or fails else on_its_way
     return judge(reason, message)
 
 
-def progress(reason: str, message: str, *, ready: bool | None = False) -> tuple[Condition, ...]:
+def on_its_way(reason: str, message: str, *, ready: bool | None = False) -> tuple[Condition, ...]:
     """The stream gets ready by itself; `ready` is None where it may be already."""
     return _sum_up(reason, message, ready=ready, reconciling=True)
 
 
-def _stall(reason: str, message: str) -> tuple[Condition, ...]:
+def _stuck(reason: str, message: str) -> tuple[Condition, ...]:
     """The stream does not get ready without a person."""
     return _sum_up(reason, message, ready=False, stalled=True)
 

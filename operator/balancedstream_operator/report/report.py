@@ -1,7 +1,7 @@
 """Turns the outcome of a pass into the status and the events of a stream: pure.
 
-`judge` says which conditions hold, as functions of the outcome and the last status; `_describe`
-says the rest of the status. The draft compares both with the last status.
+Which conditions hold (`_judge`) and what the rest of the status says (`_describe`) follow from the
+outcome and the last status. The draft compares them with the last status.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from balancedstream_operator.report.progress import (
     judge_unmeasured_progress,
     was_measured,
 )
-from balancedstream_operator.report.readiness import judge_readiness, progress
+from balancedstream_operator.report.readiness import judge_readiness, on_its_way
 from balancedstream_operator.report.requests import (
     describe_approval,
     describe_pause,
@@ -109,7 +109,7 @@ def report_deletion(message: str, before: Status, now_s: float) -> Report:
     """
     draft = StatusDraft(before, max(before.observed_generation, 0), now_s)
     reason = "BeingDeleted"
-    draft.set(*progress(reason, message), Condition(RUNNING, None, reason, message))
+    draft.set(*on_its_way(reason, message), Condition(RUNNING, None, reason, message))
     draft.set(*_judge_unmeasured(reason, message))
     draft.status = replace(
         draft.status, phase="Deleting", reason=summarize([message]), proposal=None
@@ -129,7 +129,7 @@ def report_failure(error: Exception, before: Status, now_s: float) -> Report:
     failed = draft.before.find(PASS_FAILED)
     if failed is not None and failed.status == "True" and now_s - failed.changed_s > BLIND_AFTER_S:
         message = f"no pass has come to its end for {now_s - failed.changed_s:.0f} s"
-        draft.set(*progress("PassFailed", message, ready=None))
+        draft.set(*on_its_way("PassFailed", message, ready=None))
     said = f"{type(error).__name__}: {error}".partition("\n")[0]
     advice = error.advice if isinstance(error, ClusterError) else ""
     refused = describe_refusal(f"the last pass failed: {said}", advice, runs=False)
@@ -275,6 +275,7 @@ def _judge_decided(
 
 
 def _find_unusable(outcome: PassOutcome) -> str:
+    """Why the driver's answer says nothing; empty if it does, or if there is none."""
     return outcome.answer.unreadable if outcome.answer is not None else ""
 
 
