@@ -201,19 +201,28 @@ def _text(entry: Mapping[str, Any], name: str, where: str) -> str:
     return value
 
 
+def _texts(values: object, name: str, where: str) -> tuple[str, ...]:
+    if values is None:
+        return ()
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        message = f"the kubeconfig cannot be used: {name} of {where} is no list of texts"
+        raise NoClusterError(message)
+    return tuple(values)
+
+
 def impersonate(choice: Choice, user: Mapping[str, Any], where: str) -> Iterable[tuple[str, str]]:
     """The headers that impersonate whom the command line, or else the kubeconfig, names.
 
     Args:
         choice: of the command line.
         user: of the kubeconfig.
-        where: that is.
+        where: that user stands, for an error.
 
     Raises:
-        NoClusterError: a group has no user.
+        NoClusterError: a group has no user, or a field of the user has another type.
     """
     acts_as = choice.acts_as or _text(user, "as", where)
-    groups = choice.groups or tuple(map(str, user.get("as-groups") or ()))
+    groups = choice.groups or _texts(user.get("as-groups"), "as-groups", where)
     uid = choice.uid or _text(user, "as-uid", where)
     if not acts_as:
         if choice.groups or choice.uid:
@@ -225,8 +234,12 @@ def impersonate(choice: Choice, user: Mapping[str, Any], where: str) -> Iterable
     if uid:
         yield "Impersonate-Uid", uid
     extra = user.get("as-user-extra") or {}
-    for name, values in extra.items() if isinstance(extra, Mapping) else ():
-        yield from ((f"Impersonate-Extra-{name}", str(value)) for value in values or ())
+    if not isinstance(extra, Mapping):
+        message = f"the kubeconfig cannot be used: as-user-extra of {where} is no object"
+        raise NoClusterError(message)
+    for name, values in extra.items():
+        for value in _texts(values, f"as-user-extra.{name}", where):
+            yield f"Impersonate-Extra-{name}", value
 
 
 def _no_kubeconfig(path: Path, why: str) -> NoClusterError:

@@ -208,6 +208,28 @@ def test_no_kubeconfig_ends_in_a_stack_trace(
     assert "defect" not in errors
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("as-groups", True, "as-groups of user a is no list of texts"),
+        ("as-groups", "staff", "as-groups of user a is no list of texts"),
+        ("as-groups", ["staff", 7], "as-groups of user a is no list of texts"),
+        ("as-user-extra", True, "as-user-extra of user a is no object"),
+        ("as-user-extra", {"team": "one"}, "as-user-extra.team of user a is no list of texts"),
+        ("as-user-extra", {"team": 7}, "as-user-extra.team of user a is no list of texts"),
+    ],
+)
+def test_a_field_that_impersonates_and_has_another_type_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, value: Any, says: str
+) -> None:
+    content = describe(current="a", server="http://127.0.0.1:9")
+    content["users"][0]["user"] |= {"as": "me", field: value}
+    path = tmp_path / "config"
+    path.write_text(json.dumps(content), "utf-8")
+    assert run(str(path)) == 2
+    assert says in capsys.readouterr().err
+
+
 def write_login(folder: Path, script: str) -> str:
     path = folder / "login"
     path.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
