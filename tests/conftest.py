@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from seeds import RunSeed
@@ -52,6 +53,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in waiting if item.path not in drawn]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """What a test changes of them, later tests and what they start would have, too."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def _collect_leftovers(config: pytest.Config) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from balancedstream import cli
 from balancedstream.cli import main
@@ -197,5 +198,5 @@ def test_a_command_that_is_interrupted_ends_by_the_signal() -> None:
     waiting = subprocess.Popen(command, stderr=subprocess.PIPE)
     with Path("endless").open("wb"):  # opens when the command does
         waiting.send_signal(signal.SIGINT)
-        _, said = waiting.communicate()
+        _, said = waiting.communicate(timeout=PATIENCE_S)
     assert (waiting.returncode, said) == (-signal.SIGINT, b"")
