@@ -14,6 +14,7 @@ import pytest
 from kubernetes.config import kube_config
 
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
+from balancedstream.engine.session.settings import LOCALITY_WAIT_IS_OURS, LOCALITY_WAIT_PROCESS
 from balancedstream.errors import InvalidInputError
 from balancedstream.launch import agent
 from balancedstream.launch.agent import check_report_dir, main
@@ -52,6 +53,11 @@ def test_where_spark_sets_the_number_of_executors_it_does_not_and_says_so() -> N
     (note,) = options.notes
     assert note.startswith("spark.dynamicAllocation.enabled=true: Spark sets the number")
     assert read_options(settings | {"spark.dynamicAllocation.enabled": "false"}).notes == ()
+
+
+def test_what_a_killed_agent_left_in_the_configuration_is_no_setting_of_the_next_one() -> None:
+    left = {LOCALITY_WAIT_IS_OURS: "true", LOCALITY_WAIT_PROCESS: "10000ms"}
+    assert read_options(left) == read_options({})
 
 
 def test_metrics_and_report_are_where_the_settings_say() -> None:
