@@ -58,7 +58,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
     """What a test changes of them, later tests and what they start would have, too."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    changed = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in changed}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
