@@ -42,7 +42,7 @@ lint: $(VENV)/.ready
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-# What `pytest` alone runs (testpaths in pyproject.toml); about 1 minute on two cores.
+# What `pytest` alone runs (testpaths in pyproject.toml); about 5 minutes on two cores.
 unit: $(VENV)/.ready
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
