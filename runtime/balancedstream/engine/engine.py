@@ -238,6 +238,10 @@ class SparkEngine:
         if at_once and self.capabilities.waiting:
             self.capabilities.waiting.reconsider()
 
+    def bound(self, query: str, rows: float | None) -> str:
+        """Bounds the rows of the next batches of a query; see `loop.ports.Engine`."""
+        return "no source takes a bound yet"
+
     def close(self) -> None:
         """Ends measuring and placing for good; tasks wait for their executor as they did before.
 

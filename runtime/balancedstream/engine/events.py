@@ -49,6 +49,42 @@ class QueryStarted:
     named: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class BatchPlanned:
+    """Spark has planned a batch: the rows that it reads are settled before one of its tasks ends.
+
+    Attributes:
+        query: what the query is called.
+        batch: its number.
+        at_s: when its first job began, in seconds since the Unix epoch.
+        rows: that it reads; None if its sources do not say.
+        waiting_rows: that wait behind it at its sources; None if they do not say.
+        trigger_s: the query's trigger interval in seconds; None if it has none.
+    """
+
+    query: str
+    batch: int
+    at_s: float
+    rows: float | None
+    waiting_rows: float | None
+    trigger_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWaiting:
+    """A query's sources were asked between two of its events; they are asked at most each second.
+
+    Attributes:
+        query: what the query is called.
+        at_s: when they were asked, in seconds since the Unix epoch.
+        rows: that have arrived, and that no planned batch reads.
+    """
+
+    query: str
+    at_s: float
+    rows: float
+
+
 PreparationState = Literal["loading", "loaded", "due", "failed", "impossible"]
 """How far an executor is with the state of a partition that is to move there.
 
@@ -192,6 +228,8 @@ class ApplicationEnded:
 
 Event = (
     QueryStarted
+    | BatchPlanned
+    | RowsWaiting
     | BatchFinished
     | QueryEnded
     | QueryIdle

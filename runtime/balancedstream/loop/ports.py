@@ -75,6 +75,19 @@ class Engine(Protocol):
     def set_executor_count(self, count: int) -> bool:
         """Asks the cluster manager for `count` executors in all; False when it refused."""
 
+    def bound(self, query: str, rows: float | None) -> str:
+        """Bounds the rows of the next batches of a query, below the limits that the user has set.
+
+        A bound that is not renewed for three batches ends by itself.
+
+        Args:
+            query: what it is called in events.
+            rows: that a batch may read; None for the user's own limits alone.
+
+        Returns:
+            Why none of its sources takes a bound; "" if one does.
+        """
+
     def drain(self, executor: str) -> None:
         """Takes an executor out of `executors()`."""
 

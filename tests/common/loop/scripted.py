@@ -38,6 +38,8 @@ class ScriptedEngine(Engine):
         self.removed: list[str] = []
         self.draining: set[str] = set()
         self.counts: list[int] = []
+        self.bounds: list[float | None] = []
+        self.unbounded = ""
         self.waits_at_once: list[bool] = []
         self.is_closed = False
         self.warms_up = False
@@ -99,6 +101,10 @@ class ScriptedEngine(Engine):
     def set_locality_wait_s(self, wait_s: float, *, at_once: bool = False) -> None:
         self.wait_s = wait_s
         self.waits_at_once.append(at_once)
+
+    def bound(self, query: str, rows: float | None) -> str:
+        self.bounds.append(rows)
+        return self.unbounded
 
     def set_executor_count(self, count: int) -> bool:
         self.counts.append(count)
