@@ -5,6 +5,12 @@
 reconcile it means to create the objects that the stream consists of, to ask Prometheus what its
 driver measured, to let `balancedstream.core` decide, and to write the decision as a plan for the
 driver (`reconcile.reconciler`).
+
+Parameters have the same meaning everywhere: `stream` and `cluster` name a BalancedStream and
+where it is; `resource` is the BalancedStream as the API server has it; `spec`, `policy` and
+`metadata` are its own, and `before` is its last status; `driver`, `measurement`, `decided` and
+`outcome` are those of the pass; `now_s` counts seconds since the Unix epoch. Whatever uses a
+`cluster` raises ClusterError as `kube.cluster` says.
 """
 
 from __future__ import annotations

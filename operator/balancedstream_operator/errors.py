@@ -25,11 +25,20 @@ from balancedstream.errors import BalancedStreamError
 class OperatorError(BalancedStreamError):
     """The root of these errors.
 
-    Attributes:
+    Args:
+        message: for people.
         advice: what to do about it; empty if the message says so, or nobody knows.
+        passes: whether the cause ends by itself.
+        retry_after_s: how long the API server asks to wait; 0.0 if it does not.
     """
 
-    advice = ""
+    def __init__(
+        self, message: str, *, advice: str = "", passes: bool = False, retry_after_s: float = 0.0
+    ) -> None:
+        super().__init__(message)
+        self.advice = advice
+        self.passes = passes
+        self.retry_after_s = retry_after_s
 
 
 class ClusterError(OperatorError):
@@ -37,46 +46,15 @@ class ClusterError(OperatorError):
 
 
 class UnreachableError(ClusterError):
-    """The API server does not answer or is busy, or somebody else wrote first: try again.
-
-    Args:
-        message: for people.
-        retry_after_s: how long the server asks to wait; 0.0 if it does not.
-        advice: as in `OperatorError`.
-    """
-
-    def __init__(self, message: str, *, retry_after_s: float = 0.0, advice: str = "") -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-        self.advice = advice
+    """The API server does not answer or is busy, or somebody else wrote first: try again."""
 
 
 class RefusedError(ClusterError):
-    """The API server refused a request: the same one again is no use.
-
-    Args:
-        message: for people.
-        passes: whether the cause of the refusal ends by itself.
-        advice: as in `OperatorError`.
-    """
-
-    def __init__(self, message: str, *, passes: bool = False, advice: str = "") -> None:
-        super().__init__(message)
-        self.passes = passes
-        self.advice = advice
+    """The API server refused a request: the same one again is no use."""
 
 
 class ConflictError(OperatorError):
-    """A rule of the operator forbids it: a shared checkpoint, or a name that is taken.
-
-    Args:
-        message: for people, with what to do.
-        passes: whether the conflict ends by itself.
-    """
-
-    def __init__(self, message: str, *, passes: bool = False) -> None:
-        super().__init__(message)
-        self.passes = passes
+    """A rule of the operator forbids it: a shared checkpoint, or a name that is taken."""
 
 
 class MissingMeasurementsError(OperatorError):
@@ -96,11 +74,7 @@ class CommandError(OperatorError):
 
 
 class NoClusterError(CommandError):
-    """There is no cluster to talk to; nothing was asked or changed.
-
-    Args:
-        why: as a sentence.
-    """
+    """There is no cluster to talk to; nothing was asked or changed."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"there is no cluster to talk to: {why}")

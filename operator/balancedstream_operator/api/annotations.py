@@ -38,34 +38,23 @@ class Requests:
     paused: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """All that people want of a stream; a change of any attribute needs a new pass.
+def read_goal(resource: Mapping[str, Any]) -> tuple[int, Requests, bool]:
+    """Everything that people ask of a stream; a change of it needs a new pass.
 
-    Attributes:
-        generation: generation of the spec; annotations do not change it.
-        asked: requests by annotations.
-        deleted: whether the BalancedStream is being deleted.
-    """
+    Returns:
+        The generation of the spec, which annotations do not change; the requests by annotations;
+        whether somebody deletes the BalancedStream.
 
-    generation: int
-    requests: Requests
-    deleted: bool = False
-
-
-def read_wanted(resource: Mapping[str, Any]) -> Wanted:
-    """Read from a BalancedStream what people want of the stream.
-
-    >>> read_wanted({"metadata": {"generation": 2}}).generation
-    2
+    >>> read_goal({"metadata": {"generation": 2}})
+    (2, Requests(restart='', approve='', paused=''), False)
     """
     metadata = resource["metadata"]
-    deleted = is_being_deleted(metadata)
-    return Wanted(int(metadata.get("generation", 0)), read_requests(resource), deleted)
+    generation = int(metadata.get("generation", 0))
+    return generation, read_requests(resource), is_being_deleted(metadata)
 
 
 def read_requests(resource: Mapping[str, Any]) -> Requests:
-    """Read from a BalancedStream what its annotations ask for.
+    """The requests by annotations of a BalancedStream.
 
     >>> read_requests({"metadata": {"annotations": {"balancedstream.io/paused": "false"}}})
     Requests(restart='', approve='', paused='')

@@ -114,9 +114,6 @@ _OWN_LABELS = re.compile(
 def check_conf(conf: Mapping[str, str]) -> None:
     """Refuses settings that the operator sets itself, or that would have no effect.
 
-    Args:
-        conf: `spec.sparkConf`.
-
     Raises:
         InvalidInputError: a setting is refused; the message names it, and what to do instead.
 

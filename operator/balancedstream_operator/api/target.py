@@ -107,9 +107,6 @@ def driver_selector(target: TargetRef) -> str:
 def refuse_beside_target(fields: Mapping[str, Schema]) -> list[Schema]:
     """The CRD rules by which a spec with a target leaves each field of the job at its default.
 
-    Args:
-        fields: fields of the job, path to schema.
-
     >>> refuse_beside_target({"driver.cpu": {"type": "string", "default": "500m"}})[0]["rule"]
     "!has(self.targetRef) || self.driver.cpu == '500m'"
     """
@@ -140,10 +137,6 @@ def _is_as_filled_in(field: str, default: object) -> str:
 
 def find_beside_target(manifest: object, fields: Mapping[str, Schema]) -> Iterator[str]:
     """Paths of the fields of the job in a manifest's `spec` that differ from their default.
-
-    Args:
-        manifest: the `spec`.
-        fields: fields of the job, path to schema.
 
     >>> list(find_beside_target({"driver": {"cpu": "2"}}, {"driver.cpu": {}, "image": {}}))
     ['driver.cpu']

@@ -56,15 +56,7 @@ class _Refusal:
 
 
 class Applier:
-    """Applies the children of one stream.
-
-    Args:
-        stream: the owner of the children.
-        cluster: the Kubernetes cluster.
-        reader: reads the stream's BalancedStream.
-        find_streams: gives all known BalancedStreams.
-        namespaces: namespaces that the operator watches; "" for the whole cluster.
-    """
+    """Applies the children of one stream."""
 
     def __init__(
         self,
@@ -179,24 +171,14 @@ class Applier:
             return []
 
     def _has_children(self, children: Sequence[Manifest]) -> bool:
-        """Whether there are children besides the plan's ConfigMap.
-
-        Raises:
-            ConflictError: an object of another owner has the name of a child.
-            ClusterError: the API server cannot be reached.
-        """
+        """Whether there are children besides the plan's ConfigMap."""
         # The operator may not read Secrets. A Secret's name contains the stream's uid, so no other
         # owner has it.
         there = [c for c in children if c["kind"] != "Secret" and self._find_own(c)]
         return any(c["metadata"]["name"] != plan_name(self._stream.name) for c in there)
 
     def _find_own(self, child: Manifest) -> bool:
-        """Looks for a child in the cluster unless its uid is known, and notes its uid.
-
-        Raises:
-            ConflictError: an object of another owner has its name.
-            ClusterError: the API server cannot be reached.
-        """
+        """Looks for a child in the cluster unless its uid is known, and notes its uid."""
         kind, metadata = child["kind"], child["metadata"]
         key = kind, metadata["name"]
         if key in self._own:

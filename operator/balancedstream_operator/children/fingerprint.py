@@ -16,10 +16,6 @@ def fingerprint_spec(spec: StreamSpec, restart: str) -> str:
     """A fingerprint that changes with every field of a spec that needs a new driver.
 
     It does not change with the operator's release.
-
-    Args:
-        spec: the stream's spec.
-        restart: value of the annotation that asks for a new driver; empty for none.
     """
     changes = list_restarting(spec)
     metrics = changes.pop("metrics", {})

@@ -32,14 +32,7 @@ from balancedstream_operator.children.spark_pods import makes_claims
 def build_children(
     stream: Stream, spec: StreamSpec, partitions: int, restart: str = ""
 ) -> list[Manifest]:
-    """Every object of a stream, in the order to apply them.
-
-    Args:
-        stream: the owner of the objects.
-        spec: the stream's spec.
-        partitions: number of state partitions.
-        restart: value of the annotation that asks for a new driver; empty for none.
-    """
+    """Every object of a stream, in the order to apply them."""
     conf = build_spark_conf(stream, spec, partitions)
     account, own = driver_account(stream, spec), spec.driver.service_account
     claims = [_CLAIM_RULE] if makes_claims(conf) else []

@@ -17,12 +17,7 @@ LOOK_AGAIN_S = 300.0
 
 
 class DriverRights:
-    """Knows whether the driver of one stream needs a Role.
-
-    Args:
-        stream: the stream of the driver.
-        cluster: the Kubernetes cluster.
-    """
+    """Knows whether the driver of one stream needs a Role."""
 
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
         self._stream = stream
@@ -37,9 +32,6 @@ class DriverRights:
         Args:
             account: service account of the driver's pod; empty if there is no pod.
             now_s: current time, in seconds since the Unix epoch.
-
-        Raises:
-            ClusterError: the API server cannot be reached.
         """
         if account != self._account or has_passed(LOOK_AGAIN_S, self._looked_at_s, now_s):
             self._needs = bool(account) and self._look(account)

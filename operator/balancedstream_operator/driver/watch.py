@@ -59,12 +59,7 @@ class Stopwatch:
 
 
 class DriverWatch:
-    """Looks at the driver of one stream.
-
-    Args:
-        stream: whose.
-        cluster: where.
-    """
+    """Looks at the driver of one stream."""
 
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
         self._stream = stream
@@ -74,11 +69,7 @@ class DriverWatch:
         self._seen = Stopwatch()
 
     def find_driver(self, now_s: float) -> DriverState:
-        """The state of our own driver.
-
-        Raises:
-            ClusterError: the API server cannot be reached.
-        """
+        """The state of our own driver."""
         pod, stateful_set = self._find()
         return describe_driver(pod, stateful_set, now_s, self._measure_seen(pod, now_s))
 
@@ -118,9 +109,6 @@ class DriverWatch:
             take_turn: called before the annotation has a running driver replaced; gives the stream
                 that comes first, if there is one.
             now_s: seconds since the Unix epoch.
-
-        Raises:
-            ClusterError: the API server cannot be reached.
         """
         pod, stateful_set = self._find()
         driver = describe_driver(pod, stateful_set, now_s, self._measure_seen(pod, now_s))
@@ -201,9 +189,6 @@ class DriverWatch:
             selector: of their pods; empty if it is not known.
             spec: of the stream.
             now_s: seconds since the Unix epoch.
-
-        Raises:
-            ClusterError: the API server cannot be reached.
         """
         lasted_s = self._shortage.measure(running < desired, now_s)
         if running >= desired or lasted_s <= SHORT_AFTER_S:

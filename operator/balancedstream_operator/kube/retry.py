@@ -15,9 +15,6 @@ RESTING_S = 60.0
 def choose_retry_s(tried_s: float) -> float:
     """The pause before another try, in seconds.
 
-    Args:
-        tried_s: seconds since the first try.
-
     >>> choose_retry_s(0.0), choose_retry_s(40.0), choose_retry_s(9_000.0)
     (5.0, 10.0, 60.0)
     """

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from balancedstream_operator.api.annotations import read_wanted
+from balancedstream_operator.api.annotations import read_goal
 from balancedstream_operator.api.resource import API_VERSION, KIND, Stream, is_being_deleted
 from balancedstream_operator.errors import StreamGoneError, StreamLeavingError
 from balancedstream_operator.kube.cluster import Cluster
 
 
 class StreamReader:
-    """Reads one BalancedStream, as seldom as it can.
-
-    Args:
-        stream: to read.
-        cluster: where.
-    """
+    """Reads one BalancedStream, as seldom as it can."""
 
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
         self._stream = stream
@@ -43,9 +38,9 @@ class StreamReader:
             StreamLeavingError: it is being deleted.
             ClusterError: the API server cannot be reached.
         """
-        version, wanted = resource["metadata"].get("resourceVersion"), read_wanted(resource)
+        version, goal = resource["metadata"].get("resourceVersion"), read_goal(resource)
         current, self._read = self._current, None
-        if current is None or (version != self._hint and wanted != read_wanted(current)):
+        if current is None or (version != self._hint and goal != read_goal(current)):
             current = self._current = self.require()
         self._hint = version
         return current

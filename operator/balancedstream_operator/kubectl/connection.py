@@ -43,9 +43,6 @@ class Connection:
 
     Every method raises ClusterError when the server cannot be reached or refuses the request.
 
-    Args:
-        choice: of the cluster and the person.
-
     Attributes:
         namespace: of the context, or of the pod.
 
@@ -217,11 +214,7 @@ class _Listener(logging.Handler):
 
 
 def _log_in(chosen: Chosen, configuration: Any) -> None:
-    """Takes cluster and user of a kubeconfig.
-
-    Raises:
-        NoClusterError: they cannot be used.
-    """
+    """Takes cluster and user of a kubeconfig."""
     name = chosen.user_name
     one = "chosen"
     content = {
@@ -247,11 +240,7 @@ def _log_in(chosen: Chosen, configuration: Any) -> None:
 
 
 def _be_a_pod(configuration: Any) -> str:
-    """Takes the ServiceAccount of the pod that this runs in; returns its namespace.
-
-    Raises:
-        NoClusterError: it runs in none.
-    """
+    """Takes the ServiceAccount of the pod that this runs in; returns its namespace."""
     try:
         config.load_incluster_config(client_configuration=configuration)
     except (config.ConfigException, OSError) as error:

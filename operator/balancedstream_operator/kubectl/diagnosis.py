@@ -36,12 +36,7 @@ class Diagnosis:
 
 
 def diagnose(resource: Mapping[str, Any], now_s: float) -> Diagnosis:
-    """What a BalancedStream's status says, and what follows from it.
-
-    Args:
-        resource: the BalancedStream.
-        now_s: seconds since the Unix epoch.
-    """
+    """What a BalancedStream's status says, and what follows from it."""
     metadata, status = resource["metadata"], read_status(resource)
     name = metadata["name"]
     stream = f"{metadata['namespace']}/{name}"

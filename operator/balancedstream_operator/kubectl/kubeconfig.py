@@ -213,11 +213,6 @@ def _texts(values: object, name: str, where: str) -> tuple[str, ...]:
 def impersonate(choice: Choice, user: Mapping[str, Any], where: str) -> Iterable[tuple[str, str]]:
     """The headers that impersonate whom the command line, or else the kubeconfig, names.
 
-    Args:
-        choice: of the command line.
-        user: of the kubeconfig.
-        where: that user stands, for an error.
-
     Raises:
         NoClusterError: a group has no user, or a field of the user has another type.
     """

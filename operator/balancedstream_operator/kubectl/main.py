@@ -94,11 +94,7 @@ def _describe_defect(error: Exception) -> str:
 
 
 def _read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line says.
-
-    Raises:
-        InvalidInputError: it says what cannot be done.
-    """
+    """What the command line says."""
     given = argparse.Namespace(output=None, as_group=None, **dict.fromkeys(_FLAGS))
     arguments = _build_parser().parse_args(argv, given)
     name = getattr(arguments, "name", "")

@@ -26,6 +26,7 @@ from balancedstream.core.samples import (
 )
 from balancedstream.core.scaling.workload import waits_for_data
 from balancedstream.core.wire import series as wire
+from balancedstream_operator.api.status import LoadedAhead, Preparations
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.batches import (
     BATCH_METRICS,
@@ -114,21 +115,6 @@ class ShuffleSample:
 
 
 @dataclass(frozen=True)
-class Preparations:
-    """State that was loaded ahead of moves, of one outcome.
-
-    Attributes:
-        moves: whose targets loaded it.
-        state_bytes: its size.
-        spent_s: seconds that the targets loaded it.
-    """
-
-    moves: int
-    state_bytes: int
-    spent_s: float
-
-
-@dataclass(frozen=True)
 class Measurement:
     """What a stream's driver measured, up to its newest scrape.
 
@@ -176,7 +162,7 @@ class Measurement:
     under_way: Mapping[OperatorId, int] = field(default_factory=dict)
     prepared: tuple[OperatorId, ...] = ()
     preparing: int = 0
-    preparations: Mapping[str, Preparations] = field(default_factory=dict)
+    preparations: Preparations | None = None
     restore_cost: RestoreCost = RestoreCost()  # noqa: RUF009 - frozen
     keys: tuple[KeySample, ...] = ()
     keys_under_way: Mapping[str, int] = field(default_factory=dict)
@@ -309,14 +295,21 @@ def _count_new(counter: Series) -> int:
     return int(sum(steps))
 
 
-def _count_preparations(current: Mapping[str, Sequence[Series]]) -> dict[str, Preparations]:
-    """By outcome; none of a driver of an older release."""
+def _count_preparations(current: Mapping[str, Sequence[Series]]) -> Preparations | None:
+    """State loaded ahead, by outcome; None for a driver of an older release."""
+    moves = _newest_by(wire.OUTCOME, current[wire.PREPARATIONS], int)
     sizes = _newest_by(wire.OUTCOME, current[wire.PREPARED_BYTES], int)
     spent_s = _newest_by(wire.OUTCOME, current[wire.PREPARED_SECONDS], float)
-    return {
-        outcome: Preparations(moves, sizes.get(outcome, 0), spent_s.get(outcome, 0.0))
-        for outcome, moves in _newest_by(wire.OUTCOME, current[wire.PREPARATIONS], int).items()
+    found = {
+        outcome: LoadedAhead(
+            moves=moves[outcome],
+            state_bytes=sizes.get(outcome, 0),
+            seconds=round(spent_s.get(outcome, 0.0), 3),
+        )
+        for outcome in ("used", "wasted", "failed")
+        if outcome in moves
     }
+    return Preparations(**found) if found else None
 
 
 def _check_fresh(scrapes: Sequence[float], now_s: float, stale_after_s: float | None) -> None:

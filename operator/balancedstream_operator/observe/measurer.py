@@ -41,14 +41,7 @@ class Source(Protocol):
 
 
 class Measurer:
-    """Measures one stream.
-
-    Args:
-        stream: which.
-        cluster: where its Secret is.
-        open_source: gives the Prometheus at an endpoint.
-        settings: Prometheus for a stream that names none, and what streams may name.
-    """
+    """Measures one stream."""
 
     def __init__(
         self,
@@ -67,12 +60,6 @@ class Measurer:
     ) -> Measurement:
         """What the stream's driver measured recently.
 
-        Args:
-            spec: of the stream.
-            driver: its state; it runs.
-            policy: of the stream.
-            now_s: seconds since the Unix epoch.
-
         Raises:
             MissingMeasurementsError: there is nothing to decide on.
             ClusterError: the stream's Secret cannot be read for now.
@@ -90,10 +77,6 @@ class Measurer:
 
     def ask(self, spec: StreamSpec, now_s: float) -> float:
         """What the stream's query for executors gives.
-
-        Args:
-            spec: of the stream.
-            now_s: seconds since the Unix epoch.
 
         Raises:
             MissingMeasurementsError: it gives nothing that can be used.

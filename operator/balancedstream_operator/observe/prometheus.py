@@ -90,11 +90,6 @@ class Prometheus:
     def observe(self, subject: Subject, policy: Policy, now_s: float) -> Measurement:
         """Returns what the stream's driver measured recently.
 
-        Args:
-            subject: the stream and its driver.
-            policy: its windows say how far to look back.
-            now_s: time of the query, seconds since the Unix epoch.
-
         Raises:
             MissingMeasurementsError: Prometheus cannot be queried, or has no fresh metrics.
         """
@@ -119,10 +114,6 @@ class Prometheus:
 
     def ask(self, query: str, now_s: float) -> float:
         """Returns what a query of a stream gives, which must be one number.
-
-        Args:
-            query: PromQL, by whoever made the stream.
-            now_s: time of the query, seconds since the Unix epoch.
 
         Raises:
             MissingMeasurementsError: it gives none, or Prometheus cannot be queried.
@@ -157,11 +148,7 @@ class Prometheus:
         return series
 
     def _check_clock(self) -> None:
-        """Refuses to ask for the present with a clock that has another one.
-
-        Raises:
-            MissingMeasurementsError: what is asked for would be hours old, or not there yet.
-        """
+        """Refuses to ask for the present with a clock that has another one."""
         ahead_s = self._session.clock_ahead_s
         if abs(ahead_s) <= MAX_SKEW_S:
             return
@@ -207,11 +194,7 @@ def _connect(
 
 
 def _read_number(found: Any) -> float:
-    """The number of a scalar, or of the one series of a vector.
-
-    Raises:
-        MissingMeasurementsError: there is none, or more than one.
-    """
+    """The number of a scalar, or of the one series of a vector."""
     what = f"{len(found)} series" if found and isinstance(found, list) else "nothing"
     try:
         if len(found) == 2 and isinstance(found[1], str):

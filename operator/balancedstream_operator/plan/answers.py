@@ -41,12 +41,7 @@ class AnswerFound:
 
 
 class AnswerReader:
-    """Reads the answer of one stream's driver.
-
-    Args:
-        stream: whose driver.
-        cluster: where its ConfigMap is.
-    """
+    """Reads the answer of one stream's driver."""
 
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
         self._stream = stream
@@ -54,11 +49,7 @@ class AnswerReader:
         self._refused = ""
 
     def read_application(self) -> str:
-        """Spark's id of the application that answered last; empty if none did.
-
-        Raises:
-            ClusterError: the API server cannot be reached.
-        """
+        """Spark's id of the application that answered last; empty if none did."""
         return str(self._read_data().get(APPLICATION_KEY, ""))
 
     def read(self, known_epoch: int, application: str) -> AnswerFound:
@@ -67,9 +58,6 @@ class AnswerReader:
         Args:
             known_epoch: the newest epoch that is written down.
             application: Spark's id of the driver's application; empty if it is not known.
-
-        Raises:
-            ClusterError: the API server cannot be reached.
         """
         data = self._read_data()
         text = str(data.get(ANSWER_KEY, ""))

@@ -54,9 +54,6 @@ class PlanBook:
         Args:
             bound: an epoch that no plan of the stream has passed.
             now_s: seconds since the Unix epoch.
-
-        Raises:
-            ClusterError: the ConfigMap cannot be read.
         """
         found = self._read(bound, now_s)
         if self.record is not None:
@@ -114,11 +111,7 @@ class PlanBook:
         self.plan, self.record = plan, record
 
     def restore(self) -> None:
-        """Writes again what is known, without what cannot be read.
-
-        Raises:
-            ClusterError: as for `write`.
-        """
+        """Writes again what is known, without what cannot be read."""
         self._put(self._data)
 
     def _put(self, data: Mapping[str, str]) -> None:
@@ -129,11 +122,7 @@ class PlanBook:
         self._found, self._seen, self._data = applied["metadata"], _data_of(applied), data
 
     def _create(self) -> None:
-        """Makes an empty ConfigMap, because only one that is there has a version to name.
-
-        Raises:
-            ClusterError: it cannot be made, or somebody else was faster.
-        """
+        """Makes an empty ConfigMap, because only one that is there has a version to name."""
         empty = build_plan(self._stream, {}, {})
         del empty["data"]
         self._cluster.apply(empty)
@@ -151,11 +140,7 @@ def _data_of(config_map: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _check_record(plan: Plan, record: Record | None) -> None:
-    """Refuses a plan that replaced the one that the record was written with.
-
-    Raises:
-        StalePlanError: the plan is older than the record.
-    """
+    """Refuses a plan that replaced the one that the record was written with."""
     if record is not None and plan.epoch < record.epoch:
         message = (
             f"plan.epoch: {plan.epoch} is older than {record.epoch}, which was written last; it is "

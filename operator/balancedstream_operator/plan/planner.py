@@ -16,6 +16,7 @@ from balancedstream.core.samples import OperatorId
 from balancedstream.core.scaling.workload import waits_for_data
 from balancedstream.core.wire.plan import NEW_EXECUTOR, KeyPlacement, Plan
 from balancedstream.core.wire.strict_json import MAX_BYTES
+from balancedstream_operator.observe.floors import FloorAnswer
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.advice import Advice, advise
 from balancedstream_operator.plan.record import Refusals
@@ -60,6 +61,7 @@ class Demands:
         most: executors that the limits over all streams leave; None if they leave all it wants.
         most_why: the same for people.
         held: why no plan may be written, whatever is decided; empty if one may.
+        queried: what the stream's query asks for.
     """
 
     excluded: str = ""
@@ -68,25 +70,21 @@ class Demands:
     most: int | None = None
     most_why: str = ""
     held: str = ""
+    queried: FloorAnswer = FloorAnswer()  # noqa: RUF009 - frozen
 
 
-def find_demands(policy: Policy, queried: int, now_s: float) -> Demands:
-    """What a schedule and a query ask for at a time.
+def find_demands(policy: Policy, queried: FloorAnswer, now_s: float) -> Demands:
+    """What the schedule and the query of a stream ask for at a time.
 
-    Args:
-        policy: of the stream.
-        queried: the least number of executors by its query; 0 for none.
-        now_s: seconds since the Unix epoch.
-
-    >>> find_demands(Policy(), 3, 0.0).floor_why
+    >>> find_demands(Policy(), FloorAnswer(3), 0.0).floor_why
     '3 by executors.minQuery'
     """
-    schedule = policy.schedule
+    schedule, least = policy.schedule, queried.executors
     floor = max(
         find_floor(schedule.floors, now_s),
-        (queried, f"{queried} by executors.minQuery" if queried else ""),
+        (least, f"{least} by executors.minQuery" if least else ""),
     )
-    return Demands(find_exclusion(schedule.excluded, now_s), *floor)
+    return Demands(find_exclusion(schedule.excluded, now_s), *floor, queried=queried)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,8 @@ class PlanChoice:
     """A decision, and the plan that carries it out.
 
     Attributes:
-        decision: of the core; it says what the plan does, and of all else that it is not done.
+        decision: of the core; it tells what the plan does, and why it does nothing else.
+        demands: that the decision was made under.
         plan: a new plan; None if nothing changes.
         waits: why no plan can be made now, whatever was decided; empty if one can.
         left_out: what the plan has no room for, for a person; empty if it holds everything.
@@ -103,8 +102,9 @@ class PlanChoice:
     """
 
     decision: Decision
-    plan: Plan | None
-    waits: str
+    demands: Demands
+    plan: Plan | None = None
+    waits: str = ""
     left_out: str = ""
     advice: Advice = Advice()  # noqa: RUF009 - frozen
     approved: bool = False
@@ -142,7 +142,7 @@ def choose_plan(
     decision = _decide(observation, policy, demands)
     waits = observation.in_force.waits
     if waits:
-        return PlanChoice(decision, None, waits)
+        return PlanChoice(decision, demands, waits=waits)
     acting = switch_modes(policy, "advise", "auto")
     free = decision if acting == policy else _decide(observation, acting, demands)
     advice = advise(decision, free, policy, inputs.desired, next_epoch)
@@ -152,15 +152,14 @@ def choose_plan(
     spread = MigrationPolicy() if inputs.refusals.plain else policy.migration
     plan = propose(next_epoch, observation, decision, spread)
     if plan is None:
-        return PlanChoice(decision, None, "", advice=advice)
+        return PlanChoice(decision, demands, advice=advice)
     decision = leave_out(decision, plan)
     if not inputs.sizes and len(plan.executors) == inputs.desired:
         plan = replace(plan, sizes=False)
-    left_out = _say_left_out(plan, observation.in_force.key_placements, decision)
-    if approved:
-        return PlanChoice(decision, plan, "", left_out, advice, approved=True)
-    # Advice is for the plan after this one, and names its epoch.
-    return PlanChoice(decision, plan, "", left_out)
+    left_out = _describe_left_out(plan, observation.in_force.key_placements, decision)
+    choice = PlanChoice(decision, demands, plan, left_out=left_out)
+    # Other advice is for the plan after this one, and would have to name its epoch.
+    return replace(choice, advice=advice, approved=True) if approved else choice
 
 
 def _decide(observation: Observation, policy: Policy, demands: Demands) -> Decision:
@@ -212,7 +211,7 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
     )
 
 
-def _say_left_out(plan: Plan, placed: Sequence[KeyPlacement], decision: Decision) -> str:
+def _describe_left_out(plan: Plan, placed: Sequence[KeyPlacement], decision: Decision) -> str:
     known = {(placement.query, placement.key) for placement in plan.key_placements}
     keys = sum((placement.query, placement.key) not in known for placement in placed)
     operators = len(decision.loads.keys() - plan.placement.keys())

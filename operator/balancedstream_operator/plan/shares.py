@@ -97,26 +97,10 @@ def share_out(claims: Mapping[str, Claim], caps: Caps) -> dict[str, int]:
     return granted
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
-    """The limit of a stream that wants more executors than the limits over all streams leave.
-
-    Attributes:
-        most: number of executors that the stream may have.
-        why: the reason, for people.
-    """
-
-    most: int
-    why: str
-
-
 class Shares:
-    """Remembers the claims of all streams; any thread may use it.
+    """Remembers the claims of all streams under the limits over all of them, for any thread.
 
     A restart loses the claims. Until a stream asks again, its status says what it has.
-
-    Args:
-        caps: the limits over all streams.
     """
 
     def __init__(self, caps: Caps) -> None:
@@ -133,8 +117,8 @@ class Shares:
         *,
         takes: bool,
         waits: bool,
-    ) -> Left | None:
-        """How many executors the limits leave to a stream now; None if as many as it wants.
+    ) -> tuple[int, str]:
+        """How many executors the limits leave to a stream now.
 
         Args:
             stream: the stream that asks.
@@ -143,6 +127,9 @@ class Shares:
             now_s: current time, in seconds since the Unix epoch.
             takes: whether the stream will take the executors that the limits leave to it.
             waits: whether the rest of its share stays reserved for the stream.
+
+        Returns:
+            The number, and why the stream gets fewer than it wants; empty if it gets them all.
         """
         with self._lock:
             claims, names = {}, {stream.uid: f"{stream}/{stream.uid}"}
@@ -163,12 +150,12 @@ class Shares:
             self._claims[stream.uid] = claim, now_s
         wanted = claims[stream.uid].wants
         if most >= wanted:
-            return None
+            return most, ""
         why = (
             f"{wanted} are wanted, and the operator's limits over all streams ({self.caps}) leave "
             f"{most}"
         )
-        return Left(most, why)
+        return most, why
 
     def _recall(self, by_status: Claim, uid: str, now_s: float) -> Claim:
         """The claim of another stream; a suspended stream has nothing, whatever it claimed."""
@@ -180,9 +167,6 @@ class Shares:
 
 def read_claim(resource: Mapping[str, Any]) -> Claim:
     """The claim of a stream by its status, for a stream that has not asked yet.
-
-    Args:
-        resource: a BalancedStream, valid or not.
 
     >>> read_claim({"spec": {"executors": {"min": 2, "cores": 4}}})
     Claim(has=2, least=2, wants=2, cores=4, memory_mib=1536)

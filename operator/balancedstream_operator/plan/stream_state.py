@@ -26,10 +26,6 @@ def bound_epoch(metadata: Mapping[str, Any], now_s: float) -> int:
     Plans come with passes and batches, and by far not each second. So even if plan, record, answer
     and status are lost at once, a next plan beyond it is new to the driver.
 
-    Args:
-        metadata: of the BalancedStream.
-        now_s: seconds since the Unix epoch.
-
     >>> bound_epoch({"creationTimestamp": "1970-01-01T00:01:00Z"}, 75.5)
     16
     """
@@ -68,12 +64,7 @@ class StreamState:
         return replace(policy, scaling=replace(policy.scaling, mode="off"))
 
     def build_inputs(self, measurement: Measurement, now_s: float) -> DecisionInput:
-        """The state that a decision on a measurement starts from.
-
-        Args:
-            measurement: of the stream.
-            now_s: seconds since the Unix epoch.
-        """
+        """The state that a decision on a measurement starts from."""
         record, is_ours = self.record, self.spec.target_ref is None
         # Until the operator has scaled it, an application has as many executors as it wants.
         sizes = is_ours or (record.past.scaled_at_s is not None and self.answer.scales)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from balancedstream_operator.api.annotations import read_wanted
+from balancedstream_operator.api.annotations import read_goal
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.errors import StreamGoneError
 from balancedstream_operator.kube.client import KubernetesCluster
@@ -94,7 +94,7 @@ class Operator:
             watched.resource = resource
             self._start(watched)
             return
-        if read_wanted(watched.resource) != read_wanted(resource):
+        if read_goal(watched.resource) != read_goal(resource):
             watched.changed.set()
         watched.resource = resource
 

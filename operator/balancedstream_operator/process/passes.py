@@ -115,10 +115,6 @@ class Passes:
 
         A pass that fails loses nothing: no pass depends on the one before.
 
-        Args:
-            resource: the BalancedStream as it was last seen.
-            now_s: seconds since the Unix epoch.
-
         Raises:
             StreamGoneError: the stream does not exist any more.
         """
@@ -164,11 +160,7 @@ class Passes:
         return done
 
     def _count_outage(self, error: Exception) -> None:
-        """Counts the passes in a row that the API server did not answer.
-
-        Raises:
-            UnreachableError: too few of them to say so in the status.
-        """
+        """Counts the passes in a row that the API server did not answer."""
         if not isinstance(error, UnreachableError):
             self._outages = 0
             return
@@ -232,10 +224,6 @@ class Passes:
 
 def choose_rest_s(interval_s: float, took_s: float) -> float:
     """The pause after a pass, in seconds.
-
-    Args:
-        interval_s: until the next pass, if the passes are short.
-        took_s: how long the pass took.
 
     >>> choose_rest_s(15.0, 0.3), choose_rest_s(15.0, 20.0)
     (15.0, 100.0)

@@ -22,9 +22,6 @@ class PassThreads:
     Whoever names a server can let it drip bytes, up to the deadline of each question. So passes
     that ask another server than the operator's own, or a query that somebody wrote, wait for
     threads among themselves only.
-
-    Args:
-        settings: which server is the operator's own.
     """
 
     def __init__(self, settings: Settings) -> None:

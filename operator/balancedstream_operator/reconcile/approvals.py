@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION
-from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.status import Status
 from balancedstream_operator.errors import ClusterError, UnreachableError
 from balancedstream_operator.kube.cluster import Cluster
@@ -15,74 +14,54 @@ from balancedstream_operator.reconcile.outcome import Approval, PassOutcome
 log = logging.getLogger(__name__)
 
 
-class Approver:
-    """Answers the approvals of one stream, each in the pass that sees it.
+def answer_approval(
+    cluster: Cluster, approve: str, outcome: PassOutcome, record: Record | None, status: Status
+) -> Approval | None:
+    """The operator's answer to an approval, in the pass that sees it; None if there is none.
+
+    The operator that removes the annotation answers, so each approval gets one answer. The record
+    of the plan names the approval, because the operator may die before it removes the annotation
+    and writes the status.
 
     Args:
-        stream: whose.
-        cluster: where.
+        cluster: where the stream is.
+        approve: id of the proposal that somebody approved; empty for none.
+        outcome: of the pass.
+        record: of the newest plan; None before the first.
+        status: of the stream before the pass.
+
+    Raises:
+        ClusterError: the operator cannot remove the annotation of a refused approval for now.
     """
-
-    def __init__(self, stream: Stream, cluster: Cluster) -> None:
-        self._stream = stream
-        self._cluster = cluster
-
-    def answer(
-        self,
-        approve: str,
-        outcome: PassOutcome,
-        record: Record | None,
-        status: Status,
-    ) -> Approval | None:
-        """What became of an approval; None if there is nothing to say of it.
-
-        Whoever takes the annotation away answers, so that each approval is answered once. What is
-        carried out is written down with its plan, because the annotation and the status are changed
-        after that, and may be lost.
-
-        Args:
-            approve: id of the proposal that somebody approved; empty for none.
-            outcome: of the pass.
-            record: of the newest plan; None before the first.
-            status: of the stream before the pass.
-
-        Raises:
-            ClusterError: the annotation of a refused approval cannot be taken away for now.
-        """
-        if not approve:
-            return None
-        approval = judge_approval(approve, outcome)
-        carried_out = record is not None and record.approved == approve
-        answered = status.approval is not None and status.approval.id == approve
-        try:
-            taken = self._cluster.take_annotation(self._stream, APPROVE_ANNOTATION, approve)
-        except ClusterError as error:
-            if isinstance(error, UnreachableError) and not carried_out:
-                raise
-            log.warning("%s: the approval stays where it is: %s", self._stream, error)
-            taken = not answered
-        if not approval.refusal:
-            return approval
-        if carried_out:
-            # By an earlier pass, which may have died before it said so.
-            return None if answered else Approval(approve, int(approve.partition("-")[0]))
-        return approval if taken else None
+    if not approve:
+        return None
+    approval = judge_approval(approve, outcome)
+    carried_out = record is not None and record.approved == approve
+    answered = status.approval is not None and status.approval.id == approve
+    try:
+        taken = cluster.take_annotation(outcome.stream, APPROVE_ANNOTATION, approve)
+    except ClusterError as error:
+        if isinstance(error, UnreachableError) and not carried_out:
+            raise
+        log.warning("%s: the approval stays where it is: %s", outcome.stream, error)
+        taken = not answered
+    if not approval.refusal:
+        return approval
+    if carried_out:
+        # An earlier pass carried it out, and may have died before it reported that.
+        return None if answered else Approval(approve, int(approve.partition("-")[0]))
+    return approval if taken else None
 
 
 def judge_approval(approve: str, outcome: PassOutcome) -> Approval:
-    """Whether a pass carried out what somebody approved, and why not.
-
-    Args:
-        approve: id of the approved proposal.
-        outcome: of the pass.
-    """
+    """Whether a pass carried out an approved proposal, and why not."""
     decided = outcome.decided
     if decided is not None and decided.choice.approved and decided.choice.plan is not None:
         return Approval(approve, decided.choice.plan.epoch)
-    return Approval(approve, refusal=_say_why_not(approve, outcome))
+    return Approval(approve, refusal=_describe_hindrance(approve, outcome))
 
 
-def _say_why_not(approve: str, outcome: PassOutcome) -> str:
+def _describe_hindrance(approve: str, outcome: PassOutcome) -> str:
     decided, driver = outcome.decided, outcome.driver
     if outcome.spec is None or driver is None:
         return f"the stream is stalled: {outcome.invalid or outcome.refusal}"
@@ -97,8 +76,8 @@ def _say_why_not(approve: str, outcome: PassOutcome) -> str:
         return f"nothing can be decided now: {missing}"
     if decided.silent_s is not None:
         return f"the driver has not answered the last plan for {decided.silent_s:.0f} s"
-    if decided.demands.excluded:
-        return f"the stream is {decided.demands.excluded}"
+    if decided.choice.demands.excluded:
+        return f"the stream is {decided.choice.demands.excluded}"
     if decided.choice.waits:
         return f"it is out of date: {decided.choice.waits}"
     now = decided.choice.advice

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.driver.state import DriverState
-from balancedstream_operator.observe.floors import FloorAnswer
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.answers import AnswerFound, Control
-from balancedstream_operator.plan.planner import DecisionInput, Demands, PlanChoice
+from balancedstream_operator.plan.planner import DecisionInput, PlanChoice
 from balancedstream_operator.plan.record import PlanFound
 
 
@@ -39,8 +38,6 @@ class Decided:
             or still has time.
         shortage: why executors have been missing for long; empty if none have.
         scales: whether the driver adds and removes executors.
-        demands: that the decision was made under.
-        queried: what the stream's query asks for.
     """
 
     measurement: Measurement
@@ -49,8 +46,6 @@ class Decided:
     silent_s: float | None
     shortage: str
     scales: bool = True
-    demands: Demands = Demands()  # noqa: RUF009 - frozen
-    queried: FloorAnswer = FloorAnswer()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from balancedstream_operator.plan.choice import Chooser
 from balancedstream_operator.plan.record import Record
 from balancedstream_operator.plan.shares import Shares
 from balancedstream_operator.plan.stream_state import StreamState, bound_epoch
-from balancedstream_operator.reconcile.approvals import Approver
+from balancedstream_operator.reconcile.approvals import answer_approval
 from balancedstream_operator.reconcile.outcome import Decided, MissingMeasurements, PassOutcome
 from balancedstream_operator.reconcile.pace import Pace
 from balancedstream_operator.settings import Settings
@@ -102,12 +102,12 @@ class Reconciler:
         shares: Shares,
     ) -> None:
         self._stream = stream
+        self._cluster = cluster
         self._reader = reader
         self._settings = settings
         self._take_turn = take_turn
         self._measurer = Measurer(stream, cluster, open_source, settings)
         self._applier = Applier(stream, cluster, reader, find_streams, settings.namespaces)
-        self._approver = Approver(stream, cluster)
         self._rights = DriverRights(stream, cluster)
         self._watch = DriverWatch(stream, cluster)
         self._chooser = Chooser(stream, self._measurer, shares, find_streams)
@@ -150,7 +150,9 @@ class Reconciler:
             outcome = self._follow_spec(context, outcome)
             due_in_s = self._pace.left_s(spec.metrics.interval_s, now_s)
             outcome = replace(outcome, due_in_s=due_in_s)
-        approval = self._approver.answer(requests.approve, outcome, self._book.record, status)
+        approval = answer_approval(
+            self._cluster, requests.approve, outcome, self._book.record, status
+        )
         return replace(outcome, approval=approval)
 
     def decide_anew(self) -> None:
@@ -158,11 +160,7 @@ class Reconciler:
         self._pace.forget()
 
     def _read_spec(self, resource: Mapping[str, Any]) -> StreamSpec:
-        """The spec, if the operator accepts it.
-
-        Raises:
-            InvalidInputError: the operator does not accept the spec.
-        """
+        """The spec, if the operator accepts it."""
         refuse_unread(resource)
         spec = read_spec(resource["spec"])
         if spec.target_ref is None:
@@ -349,11 +347,7 @@ class Reconciler:
         return not runs or self._pace.is_due(seen, interval_s, context.now_s)
 
     def _collect(self, context: _Context, driver: DriverState) -> Measurement:
-        """Measures the stream.
-
-        Raises:
-            MissingMeasurementsError: there is nothing to decide on.
-        """
+        """Measures the stream."""
         spec, now_s = context.spec, context.now_s
         measurement = self._measurer.measure(spec, driver, policy_of(spec), now_s)
         self._missing = 0
@@ -379,7 +373,7 @@ class Reconciler:
         pods = state.driver.select_executors(self._stream, state.spec.target_ref)
         running = len(measurement.executors)
         shortage = self._watch.find_shortage(inputs.desired, running, pods, state.spec, now_s)
-        chosen = self._chooser.choose(
+        choice = self._chooser.choose(
             state,
             inputs,
             measurement,
@@ -391,12 +385,10 @@ class Reconciler:
         return Decided(
             measurement=measurement,
             inputs=inputs,
-            choice=chosen.choice,
+            choice=choice,
             silent_s=silent_s,
             shortage=shortage,
             scales=answer.scales,
-            demands=chosen.demands,
-            queried=chosen.queried,
         )
 
     def _execute(self, state: StreamState, decided: Decided, now_s: float) -> None:

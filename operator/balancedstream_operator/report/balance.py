@@ -15,9 +15,7 @@ from balancedstream_operator.api.resource import MAX_HOTTEST, MAX_KEY
 from balancedstream_operator.api.status import (
     HotKey,
     HotPartition,
-    LoadedAhead,
     PastDecision,
-    Preparations,
     Status,
 )
 from balancedstream_operator.observe.measurement import Measurement
@@ -132,7 +130,7 @@ def describe_load(
         else f"{balance.imbalance:.2f} ({balance.bound:.2f})",
         hottest_partitions=_find_hottest_partitions(decision),
         hottest_keys=_find_hottest_keys(decision),
-        preparations=_describe_preparations(measurement),
+        preparations=measurement.preparations,
     )
 
 
@@ -170,20 +168,6 @@ def _find_hottest_keys(decision: Decision) -> tuple[HotKey, ...]:
         for load in loads
     ]
     return tuple(sorted(keys, key=lambda hot: (-hot.busy_s, hot.key))[:MAX_HOTTEST])
-
-
-def _describe_preparations(measurement: Measurement) -> Preparations | None:
-    """What became of state that was loaded ahead; a driver of an older release counts none."""
-    used, wasted, failed = (
-        LoadedAhead(
-            moves=loaded.moves, state_bytes=loaded.state_bytes, seconds=round(loaded.spent_s, 3)
-        )
-        if (loaded := measurement.preparations.get(end))
-        else None
-        for end in ("used", "wasted", "failed")
-    )
-    found = Preparations(used=used, wasted=wasted, failed=failed)
-    return None if found == Preparations() else found
 
 
 def describe_effects(

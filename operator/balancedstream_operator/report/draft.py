@@ -40,11 +40,6 @@ class Report:
 class StatusDraft:
     """A new status, built from the last one.
 
-    Args:
-        before: the last status.
-        generation: of the spec that the pass acted on.
-        now_s: seconds since the Unix epoch.
-
     Attributes:
         before: the last status, without times that are yet to come: a clock was set back since.
         status: the new one, apart from conditions; what nobody changes stays.

@@ -23,11 +23,7 @@ COMPONENT = "balancedstream"
 
 
 class EventPoster:
-    """Posts the events of one stream; one that cannot be posted is in the log.
-
-    Args:
-        sink: takes events.
-    """
+    """Posts the events of one stream; one that cannot be posted is in the log."""
 
     def __init__(self, sink: EventSink) -> None:
         self._sink = sink
@@ -50,11 +46,6 @@ class EventPoster:
 
 def build_event(metadata: Mapping[str, Any], event: StreamEvent, now_s: float) -> Manifest:
     """An event as Kubernetes keeps it.
-
-    Args:
-        metadata: of the BalancedStream.
-        event: of it.
-        now_s: seconds since the Unix epoch.
 
     >>> metadata = {"name": "clicks", "namespace": "shop", "uid": "1"}
     >>> build_event(metadata, StreamEvent("Moving", "2 moves"), 0.0)["firstTimestamp"]

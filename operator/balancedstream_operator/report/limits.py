@@ -62,7 +62,7 @@ def judge_limits(
             f"with kubectl get pods --selector {selector}"
         )
         return Condition(SCALING_LIMITED, True, "ExecutorsPending", message)
-    if decided.demands.most_why:
+    if decided.choice.demands.most_why:
         return Condition(SCALING_LIMITED, True, "SharedLimit", scaling.reason)
     if scaling.verdict in LIMITING:
         return Condition(SCALING_LIMITED, True, name_reason(scaling.verdict), scaling.reason)

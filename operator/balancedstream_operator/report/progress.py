@@ -53,11 +53,7 @@ def judge_progress(measurement: Measurement) -> Condition:
 
 
 def was_measured(running: Condition) -> bool:
-    """Whether a batch of the driver has been seen to end, also if one hangs since.
-
-    Args:
-        running: the condition Running of the last status.
-    """
+    """Whether a batch of the driver has been seen to end, also if one hangs since."""
     return running.holds is True or running.reason in {"NoProgress", UNMEASURED}
 
 

@@ -15,10 +15,6 @@ from balancedstream_operator.reconcile.outcome import PassOutcome
 def judge_readiness(outcome: PassOutcome, running: Condition) -> tuple[Condition, ...]:
     """Ready, Reconciling and Stalled, which share their reason.
 
-    Args:
-        outcome: of the pass.
-        running: the condition Running.
-
     >>> from balancedstream_operator.api.conditions import RUNNING
     >>> from balancedstream_operator.api.resource import Stream
     >>> outcome = PassOutcome(Stream("shop", "clicks", "1"))

@@ -75,14 +75,7 @@ BLIND_AFTER_S = 120.0
 
 
 def report(outcome: PassOutcome, before: Status, generation: int, now_s: float) -> Report:
-    """All that there is to say of a pass.
-
-    Args:
-        outcome: of the pass.
-        before: the last status.
-        generation: of the spec that the pass acted on.
-        now_s: seconds since the Unix epoch.
-    """
+    """All that there is to say of a pass."""
     if outcome.begun:
         before = _forget_application(before, now_s)
     draft = StatusDraft(before, generation, now_s)
@@ -100,13 +93,7 @@ def report(outcome: PassOutcome, before: Status, generation: int, now_s: float) 
 
 
 def report_deletion(message: str, before: Status, now_s: float) -> Report:
-    """A stream that is being deleted: it is not looked after any more.
-
-    Args:
-        message: what is known of it.
-        before: the last status.
-        now_s: seconds since the Unix epoch.
-    """
+    """A stream that is being deleted: it is not looked after any more."""
     draft = StatusDraft(before, max(before.observed_generation, 0), now_s)
     reason = "BeingDeleted"
     draft.set(*on_its_way(reason, message), Condition(RUNNING, None, reason, message))
@@ -118,13 +105,7 @@ def report_deletion(message: str, before: Status, now_s: float) -> Report:
 
 
 def report_failure(error: Exception, before: Status, now_s: float) -> Report:
-    """A pass that ended too early; all else stays as it was, and is not believed for long.
-
-    Args:
-        error: that ended it.
-        before: the last status.
-        now_s: seconds since the Unix epoch.
-    """
+    """A pass that ended too early; all else stays as it was, and is not believed for long."""
     draft = StatusDraft(before, max(before.observed_generation, 0), now_s)
     failed = draft.before.find(PASS_FAILED)
     if failed is not None and failed.status == "True" and now_s - failed.changed_s > BLIND_AFTER_S:
@@ -256,7 +237,7 @@ def _judge_unmeasured(reason: str, message: str) -> Iterable[Condition]:
 def _judge_decided(
     outcome: PassOutcome, spec: StreamSpec, decided: Decided, before: Status, generation: int
 ) -> Iterable[Condition]:
-    measurement, queried = decided.measurement, decided.queried
+    measurement, queried = decided.measurement, decided.choice.demands.queried
     yield Condition(METRICS_AVAILABLE, True, "Scraped", "Prometheus has the stream's metrics")
     distrusted = before.recall(COSTS_TRUSTED).holds is False
     yield judge_costs(measurement.shuffles, distrusted=distrusted)

@@ -35,12 +35,7 @@ def describe_pause(paused: str, said: str = "paused") -> str:
 
 
 def judge_exclusion(policy: Policy, now_s: float) -> Condition:
-    """Whether the schedule lets nothing be moved or scaled now.
-
-    Args:
-        policy: of the stream.
-        now_s: seconds since the Unix epoch.
-    """
+    """Whether the schedule lets nothing be moved or scaled now."""
     excluded = find_exclusion(policy.schedule.excluded, now_s)
     if not excluded:
         return Condition(EXCLUDED, False, "NotExcluded", "no excluded period holds")
@@ -52,12 +47,7 @@ def judge_exclusion(policy: Policy, now_s: float) -> Condition:
 
 
 def describe_approval(approval: Approval, now_s: float) -> AnsweredApproval:
-    """What became of an approval that was answered now.
-
-    Args:
-        approval: that was answered.
-        now_s: seconds since the Unix epoch.
-    """
+    """What became of an approval that was answered now."""
     name = approval.proposal[:64]
     message = f"proposal {name} was approved; plan {approval.epoch} carries it out"
     if approval.refusal:

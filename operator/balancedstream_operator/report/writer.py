@@ -27,12 +27,7 @@ COMPLETE_S = 300.0
 
 
 class StatusWriter:
-    """Writes the status of one stream.
-
-    Args:
-        stream: whose.
-        cluster: where.
-    """
+    """Writes the status of one stream."""
 
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
         self._stream = stream
@@ -43,15 +38,7 @@ class StatusWriter:
         self._complete_s = 0.0
 
     def write(self, status: Status, now_s: float) -> None:
-        """Writes what is new; what could not be written is written with the next status.
-
-        Args:
-            status: complete.
-            now_s: seconds since the Unix epoch.
-
-        Raises:
-            ClusterError: the API server does not take it.
-        """
+        """Writes what is new; what could not be written is written with the next status."""
         if has_passed(COMPLETE_S, self._complete_s, now_s):
             self._written = None
         changes, written = write_status(status), self._written

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from balancedstream_operator.api.annotations import read_wanted
+from balancedstream_operator.api.annotations import read_goal
 from balancedstream_operator.api.resource import KIND, Manifest, Stream
 from balancedstream_operator.errors import ClusterError, StreamGoneError
 from balancedstream_operator.kube.lease import RENEW_S, Lease, Tenure
@@ -188,7 +188,7 @@ class OperatorProcess:
             if self.acts:
                 self._call_in(self._chance.uniform(0.1, 1.0), uid)
             return
-        changed = read_wanted(watched.resource) != read_wanted(manifest)
+        changed = read_goal(watched.resource) != read_goal(manifest)
         watched.resource = manifest
         if (changed or watched.rests) and self.acts:
             watched.rests = False

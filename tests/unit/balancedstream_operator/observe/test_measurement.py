@@ -18,10 +18,10 @@ from balancedstream.core.policy import Policy, ScalingPolicy, WindowPolicy
 from balancedstream.core.samples import BatchSample, ShuffleRecord, TaskSample
 from balancedstream.metrics.catalogue import SERIES_PER_PARTITION
 from balancedstream.metrics.exporter import Exporter
+from balancedstream_operator.api.status import LoadedAhead, Preparations
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.measurement import (
     Measurement,
-    Preparations,
     ShuffleSample,
     measure,
 )
@@ -249,14 +249,13 @@ def test_what_was_loaded_ahead_of_moves_is_read() -> None:
     exporter, scrapes = Exporter(stream=STREAM), Scrapes()
     tell(exporter, batch(0, 100.0), task(0, "1", 1.0))
     exporter.on_preparation("used", 1000, 2.5)
-    exporter.on_preparation("used", 500, 0.5)
+    exporter.on_preparation("used", 500, 0.5004)
     scrapes.scrape(exporter, 103.0)
-    nothing = Preparations(0, 0, 0.0)
-    assert scrapes.measure(104.0).preparations == {
-        "used": Preparations(2, 1500, 3.0),
-        "wasted": nothing,
-        "failed": nothing,
-    }
+    assert scrapes.measure(104.0).preparations == Preparations(
+        used=LoadedAhead(moves=2, state_bytes=1500, seconds=3.0),
+        wasted=LoadedAhead(),
+        failed=LoadedAhead(),
+    )
 
 
 def test_shuffles_are_told_as_the_newest_scrape_has_them() -> None:

@@ -93,7 +93,7 @@ def resource(stream: Stream, **fields: Any) -> dict[str, Any]:
 def ask(
     shares: Shares, stream: Stream, wants: int, known: list[dict[str, Any]], **given: Any
 ) -> int:
-    left = shares.ask(
+    most, why = shares.ask(
         stream,
         Claim(given.get("has", 1), 1, wants),
         known,
@@ -101,7 +101,7 @@ def ask(
         takes=given.get("takes", True),
         waits=given.get("waits", True),
     )
-    return wants if left is None else left.most
+    return most if why else wants
 
 
 def test_what_one_is_due_is_kept_free_for_it_for_a_while() -> None:

@@ -13,7 +13,7 @@ from balancedstream_operator.api.status import Status
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.answers import judge_control
-from balancedstream_operator.plan.planner import PlanChoice
+from balancedstream_operator.plan.planner import Demands, PlanChoice
 from balancedstream_operator.plan.record import Record
 from balancedstream_operator.plan.stream_state import StreamState
 
@@ -38,7 +38,7 @@ def test_a_plan_that_was_refused_stays_refused_when_a_scale_out_is_found_to_have
     measurement = Measurement(15.0, 2, {"1": 1, "2": 1})
     failed = ScaleOut(5.0, 1, 2, 9.0, 0.5, failed=True)
     scaling = ScalingDecision(2, Verdict.STEADY, "", scale_out=failed)
-    choice = PlanChoice(Decision({}, {}, scaling, ("1", "2"), {}), None, "")
+    choice = PlanChoice(Decision({}, {}, scaling, ("1", "2"), {}), Demands())
 
     written = start.note(start.build_inputs(measurement, NOW_S), measurement, choice, NOW_S)
     assert written.past.scale_out == failed

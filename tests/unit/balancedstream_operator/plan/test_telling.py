@@ -77,10 +77,8 @@ def take_over(measurement: Measurement, given: DecisionInput) -> PlanInForce:
     )
 
 
-def report_on(
-    measurement: Measurement, given: DecisionInput, choice: PlanChoice, demands: Demands
-) -> Report:
-    decided = Decided(measurement, given, choice, silent_s=None, shortage="", demands=demands)
+def report_on(measurement: Measurement, given: DecisionInput, choice: PlanChoice) -> Report:
+    decided = Decided(measurement, given, choice, silent_s=None, shortage="")
     outcome = PassOutcome(
         STREAM,
         spec=make_spec(),
@@ -140,7 +138,7 @@ def test_status_and_events_say_what_the_plan_does(
     if choice.waits or held:
         assert choice.plan is None
 
-    said = report_on(measurement, start, choice, demands)
+    said = report_on(measurement, start, choice)
     status = said.status
     made = {entry.kind: entry.reason for entry in status.decisions or ()}
     told = {event.reason: event.message for event in said.events}

@@ -12,9 +12,15 @@ from balancedstream.core.past import Past
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample
 from balancedstream.core.wire.plan import Answer, Plan
-from balancedstream_operator.api.status import PastDecision, Status, write_status
+from balancedstream_operator.api.status import (
+    LoadedAhead,
+    PastDecision,
+    Preparations,
+    Status,
+    write_status,
+)
 from balancedstream_operator.driver.state import DriverState
-from balancedstream_operator.observe.measurement import Measurement, Preparations
+from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.answers import AnswerFound, Control
 from balancedstream_operator.plan.planner import DecisionInput, choose_plan
 from balancedstream_operator.plan.record import PlanFound
@@ -170,7 +176,8 @@ def test_moves_say_how_many_of_them_are_being_prepared() -> None:
 
 
 def test_the_status_says_what_became_of_state_that_was_loaded_ahead() -> None:
-    found = measured(batch(1.0), preparations={"used": Preparations(2, 1500, 3.0004)})
+    loaded = LoadedAhead(moves=2, state_bytes=1500, seconds=3.0)
+    found = measured(batch(1.0), preparations=Preparations(used=loaded))
     made = report_on(driver=RUNNING, decided=decide(found))
     used = {"moves": 2, "stateBytes": 1500, "seconds": 3.0}
     assert write_status(made.status)["preparations"] == {"used": used}
