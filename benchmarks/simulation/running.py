@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 from harness.silent import SilentView
 
 from balancedstream.core.policy import Policy, ScalingPolicy
@@ -14,7 +17,7 @@ from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Metrics
 from simulation.model import weigh_partitions
 from simulation.scalers import Oracle, Scaler
-from simulation.spark import VirtualSpark
+from simulation.spark import ASKS_EVERY_S, VirtualSpark
 
 JOIN_S = 3600.0
 """A run that takes longer than this in real time hangs."""
@@ -52,6 +55,7 @@ def run_loop(
     Raises:
         RunFailedError: the loop failed.
     """
+    spark.asks_every_s = ASKS_EVERY_S
     history = History(RunInfo("simulation", 0.0, spark.asked, "virtual", "virtual"))
     journal = Journal(history, SilentView(), metrics, lambda: spark.now_s)
     controller = Controller(spark, policy, journal, plans=plans, clock=lambda: spark.now_s)
@@ -65,26 +69,31 @@ def run_loop(
 
 
 def run_scaler(spark: VirtualSpark, scaler: Scaler, most: int) -> list[Change]:
-    """Runs it under an alternative: Spark alone moves state, but for the oracle."""
+    """Runs it under an alternative: Spark alone moves state, but for the oracle.
+
+    The scaler is asked on its own clock, whatever the stream does at that moment.
+    """
     changes: list[Change] = []
-    next_s = 0.0
-    while True:
-        event = spark.wait(0.0)
-        if isinstance(event, ApplicationEnded):
-            return changes
-        if isinstance(event, BatchFinished):
-            scaler.finish_batch(event)
-        if spark.now_s < next_s:
-            continue
-        next_s = spark.now_s + scaler.every_s
+
+    def decide() -> None:
         count = min(most, scaler.decide(spark))
         if count != spark.asked:
             changes.append((spark.now_s, spark.asked, count))
-        spark.set_executor_count(count)
+        spark.set_executor_count(count + spark.leaving)
         for executor in sorted(spark.executors(), key=lambda e: int(e[1:]))[count:]:
             spark.remove_executor(executor)
         if isinstance(scaler, Oracle):
             balance(spark)
+        if scaler.every_s < math.inf:
+            spark.call_at(spark.now_s + scaler.every_s, decide)
+
+    # Nobody starts a scaler and a stream at the same moment.
+    first_s = 0.0 if scaler.every_s == math.inf else scaler.every_s
+    spark.call_at(random.Random(spark.seed).uniform(0.0, first_s), decide)
+    while not isinstance(event := spark.wait(0.0), ApplicationEnded):
+        if isinstance(event, BatchFinished):
+            scaler.finish_batch(event)
+    return changes
 
 
 def balance(spark: VirtualSpark) -> None:

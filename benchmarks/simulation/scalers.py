@@ -6,18 +6,17 @@ import math
 from collections import deque
 from typing import Protocol
 
-from balancedstream.core.scaling.executors import required_executors
 from balancedstream.engine.events import BatchFinished
 from simulation.model import Job
 from simulation.spark import VirtualSpark
 from simulation.traces import Trace
 
 TARGET = 0.7
-"""How busy executors should be, where a rule asks for it: the default of our policy."""
+"""How busy executors should be, where a rule asks for it: Flink's autoscaler's default."""
 
 
 class Scaler(Protocol):
-    """Decides on the number of executors; it is asked again after `every_s`."""
+    """Decides on the number of executors; it is asked every `every_s`, by its own clock."""
 
     every_s: float
 
@@ -32,7 +31,12 @@ def count_for(job: Job, rows_per_s: float, target: float = TARGET) -> int:
     """Executors of one core that carry a rate, their tasks' fixed times included."""
     work = rows_per_s * job.row_s + job.fixed_s / max(job.trigger_s, 1.0)
     room = target - job.driver_s / job.trigger_s if job.trigger_s else target
-    return required_executors(work, 1.0, max(0.05, room))
+    return max(1, math.ceil(work / max(0.05, room)))
+
+
+def is_running(spark: VirtualSpark) -> bool:
+    """Whether a batch runs now."""
+    return bool(spark.batches) and spark.batches[-1].end_s > spark.now_s
 
 
 class Fixed:
@@ -69,7 +73,9 @@ class DynamicAllocation:
 
     def decide(self, spark: VirtualSpark) -> int:
         """The number after the last batch, or 1 when nothing ran for the idle time."""
-        if spark.now_s - self._used_s > self.IDLE_S:
+        if is_running(spark):
+            self._used_s = spark.now_s
+        elif spark.now_s - self._used_s > self.IDLE_S:
             self._wanted = 1
         return self._wanted
 
@@ -103,7 +109,8 @@ class LagThreshold:
 
     def __init__(self, job: Job, executors: int) -> None:
         self._executors = executors
-        self._recent: deque[tuple[float, int]] = deque()
+        # The autoscaler counts the number that it finds as its first recommendation.
+        self._recent = deque([(0.0, executors)])
         # What a tuned user would set: what one executor reads in a trigger interval at its target.
         self._threshold = TARGET * max(job.trigger_s, 1.0) / job.row_s
         self._most = job.splits
@@ -150,7 +157,7 @@ class Ds2:
         )
         span_s = sum(event.sample.interval_s or 0.0 for event in batches)
         if rows and busy_s and span_s:
-            self._executors = required_executors(rows / span_s, rows / busy_s, TARGET)
+            self._executors = max(1, math.ceil(busy_s / span_s / TARGET))
         return self._executors
 
     def finish_batch(self, event: BatchFinished) -> None:

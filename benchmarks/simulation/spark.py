@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -13,10 +15,12 @@ from balancedstream.core.samples import BatchSample
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
+    BatchPlanned,
     Event,
     ExecutorAdded,
     ExecutorRemoved,
     QueryIdle,
+    RowsWaiting,
     StatefulOperator,
 )
 from balancedstream.loop.ports import Engine
@@ -30,6 +34,12 @@ IDLE_S = 10.0
 LOCALITY_WAIT_S = 3.0
 """Spark's default."""
 
+ASKS_EVERY_S = 1.0
+"""How often the engine asks a query's sources what waits there."""
+
+BOUND_BATCHES = 3
+"""A bound ends that was not renewed for so many batches."""
+
 
 @dataclass(frozen=True)
 class BatchRun:
@@ -42,16 +52,35 @@ class BatchRun:
 
 
 @dataclass
+class _Bound:
+    """How many rows the batches of a query may read."""
+
+    rows: float = math.inf
+    rows_before: float = math.inf
+    set_at_s: float = -math.inf
+    batches: int = 0
+
+    def take(self, start_s: float) -> float:
+        """The most rows of the batch that starts then."""
+        self.batches += 1
+        if self.batches > BOUND_BATCHES:
+            self.rows = self.rows_before = math.inf
+        return self.rows if self.set_at_s < start_s else self.rows_before
+
+
+@dataclass
 class VirtualSpark(Engine):
     """Runs a job on a trace; every call of `wait` is the next thing that happens.
 
     Executors that are asked for come after `job.start_s`; those that are removed leave between two
-    batches. A state partition without a live executor is placed at random, as Spark does.
+    batches. A state partition without a live executor is placed at random, as Spark does. A bound
+    on the rows of a batch holds for batches that start later than it was set.
 
     Attributes:
         now_s: the virtual clock.
         batches: all batches so far.
         executor_s: executor-seconds so far, from the request of an executor to its end.
+        asks_every_s: how often sources are asked for `RowsWaiting`; 0 if nobody listens.
         over: set when the run is over, or its loop has failed.
         failure: of the loop; None for none.
     """
@@ -65,6 +94,7 @@ class VirtualSpark(Engine):
     now_s: float = 0.0
     batches: list[BatchRun] = field(default_factory=list)
     executor_s: float = 0.0
+    asks_every_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.over = threading.Event()
@@ -80,7 +110,9 @@ class VirtualSpark(Engine):
         self._read = 0.0
         self._locality_wait_s = LOCALITY_WAIT_S
         self._last_start_s: float | None = None
-        self._pending: tuple[float, Event] | None = None
+        self._pending: deque[tuple[float, Event]] = deque()
+        self._asks_s = math.inf
+        self._bounds: dict[str, _Bound] = defaultdict(_Bound)
         self._numbers = count()
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         for _ in range(self.executors_at_start):
@@ -94,20 +126,25 @@ class VirtualSpark(Engine):
         """
         if self.failure is not None:
             raise self.failure
-        if self._pending is None and not self._is_interrupted_before(self._find_start_s()):
-            self._pending = self._plan_next()
-        next_s = self._pending[0] if self._pending else self._find_start_s()
-        joins = self._is_joined_before(next_s)
-        if self._is_called_before(min(next_s, self._coming[0]) if joins else next_s):
-            at_s, _, act = heapq.heappop(self._calls)
-            self._advance(at_s)
-            act()
+        self._asks_s = max(self._asks_s, self.now_s)
+        start_s = self._find_start_s()
+        if not self._pending and not self._is_interrupted_before(start_s):
+            self._pending.extend(self._plan_next(start_s))
+        event_s = self._pending[0][0] if self._pending else math.inf
+        next_s = min(event_s, self._find_call_s(), self._find_join_s(), self._asks_s)
+        self._advance(next_s)
+        if self._find_call_s() == next_s:
+            heapq.heappop(self._calls)[2]()
             return None
-        if self._pending is None or joins:
-            self._advance(self._coming.pop(0))
+        if self._find_join_s() == next_s:
+            self._coming.pop(0)
             return ExecutorAdded(self._add_executor(), 1)
-        (at_s, event), self._pending = self._pending, None
-        self._advance(at_s)
+        if event_s > next_s:
+            self._asks_s += self.asks_every_s
+            return RowsWaiting(self.query, next_s, self.backlog_rows)
+        _, event = self._pending.popleft()
+        if isinstance(event, BatchPlanned) and self.asks_every_s and self._asks_s == math.inf:
+            self._asks_s = next_s + self.asks_every_s
         if isinstance(event, ApplicationEnded):
             self.over.set()
         return event
@@ -121,9 +158,19 @@ class VirtualSpark(Engine):
         return {e: c for e, c in self._cores.items() if e not in self._draining}
 
     @property
+    def query(self) -> str:
+        """The query whose batch runs or comes next."""
+        return "q"
+
+    @property
     def asked(self) -> int:
         """Executors that run or come, without those that leave."""
         return len(self.executors()) + len(self._coming)
+
+    @property
+    def leaving(self) -> int:
+        """Executors that run until the end of the batch, and take no more work."""
+        return len(self._draining)
 
     @property
     def backlog_rows(self) -> float:
@@ -174,10 +221,6 @@ class VirtualSpark(Engine):
         """From the next batch on, in any case."""
         self._locality_wait_s = wait_s
 
-    def bound(self, query: str, rows: float | None) -> str:
-        """Each batch reads all that is there."""
-        return "what is simulated reads all that is there"
-
     def set_executor_count(self, count: int) -> bool:
         """Executors that are missing come later; requests that are not needed any more end."""
         while len(self._cores) + len(self._coming) < count:
@@ -186,6 +229,15 @@ class VirtualSpark(Engine):
         while self._coming and len(self._cores) + len(self._coming) > count:
             self._coming.pop()
         return True
+
+    def bound(self, query: str, rows: float | None) -> str:
+        """Bounds batches that start later: the next one may be planned already where this ends."""
+        bound = self._bounds[query]
+        if self.now_s > bound.set_at_s:
+            bound.rows_before, bound.set_at_s = bound.rows, self.now_s
+        bound.rows = math.inf if rows is None else max(1.0, rows)
+        bound.batches = 0
+        return ""
 
     def drain(self, executor: str) -> None:
         """Takes an executor out of `executors()`."""
@@ -205,21 +257,27 @@ class VirtualSpark(Engine):
         self.over.set()
         return False
 
-    def _plan_next(self) -> tuple[float, Event]:
-        """What happens next, and when: an executor leaves, a batch ends, a query waits."""
+    def _plan_next(self, start_s: float) -> Iterator[tuple[float, Event]]:
+        """What happens next, and when: an executor leaves, a batch runs, a query waits."""
         if self._leaving:
             executor = self._leaving.pop(0)
             self._advance(self.now_s)
             del self._cores[executor]
             self._draining.discard(executor)
-            return self.now_s, ExecutorRemoved(executor, "retired")
+            yield self.now_s, ExecutorRemoved(executor, "retired")
+            return
         if self.now_s >= self.trace.length_s:
-            return self.now_s, ApplicationEnded()
-        start_s = self._find_start_s()
+            yield self.now_s, ApplicationEnded()
+            return
         waiting = self.trace.count_until(start_s) - self._read
         if waiting < 1 or not self._cores:
-            return start_s + IDLE_S, QueryIdle("q")
-        return self._run_batch(start_s, min(waiting, self.job.max_rows))
+            yield start_s + IDLE_S, QueryIdle(self.query)
+            return
+        rows = min(waiting, self.job.max_rows, self._bounds[self.query].take(start_s))
+        number, trigger_s = len(self.batches), self.job.trigger_s or None
+        finished = self._run_batch(start_s, rows)
+        yield start_s, BatchPlanned(self.query, number, start_s, rows, waiting - rows, trigger_s)
+        yield finished
 
     def _find_start_s(self) -> float:
         """When the next batch starts, if there are rows."""
@@ -229,15 +287,15 @@ class VirtualSpark(Engine):
 
     def _is_interrupted_before(self, time_s: float) -> bool:
         """Whether something happens that the batch which starts then must know of."""
-        # Executors leave at once.
-        called = not self._leaving and self._is_called_before(time_s)
-        return called or self._is_joined_before(time_s)
+        if self._leaving:
+            return False  # Executors leave at once.
+        return min(self._find_call_s(), self._find_join_s()) <= time_s or self._asks_s < time_s
 
-    def _is_joined_before(self, time_s: float) -> bool:
-        return bool(self._coming) and self._coming[0] <= time_s
+    def _find_call_s(self) -> float:
+        return self._calls[0][0] if self._calls else math.inf
 
-    def _is_called_before(self, time_s: float) -> bool:
-        return bool(self._calls) and self._calls[0][0] <= time_s
+    def _find_join_s(self) -> float:
+        return self._coming[0] if self._coming else math.inf
 
     def _run_batch(self, start_s: float, rows: float) -> tuple[float, Event]:
         number = len(self.batches)

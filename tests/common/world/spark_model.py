@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from simulation.spark import BatchRun, VirtualSpark
+from simulation.spark import ASKS_EVERY_S, BatchRun, VirtualSpark
 
 from balancedstream.engine.events import (
     ApplicationEnded,
@@ -84,6 +84,7 @@ class Application(VirtualSpark):
         self.target = 0
         self.at_start = executors
         self.killed = False
+        self.asks_every_s = ASKS_EVERY_S
         self._behind_since_s: float | None = None
         self.set_executor_count(executors)
 
@@ -102,11 +103,16 @@ class Application(VirtualSpark):
             if isinstance(event, BatchFinished):
                 self._commit(event)
             return event
-        if self._is_joined_before(self._calls[0][0]):
+        if self._find_join_s() <= self._calls[0][0]:
             self._advance(self._coming.pop(0))
             return ExecutorAdded(self._add_executor(), 1)
         self._world.call_next(self)
         return None
+
+    @property
+    def query(self) -> str:
+        """The query whose turn it is."""
+        return self._turn
 
     def can_prepare(self) -> bool:
         """Whether moves load state ahead in this schedule."""
@@ -163,11 +169,11 @@ class Application(VirtualSpark):
         self._draining.discard(executor)
         if executor in self._leaving:
             self._leaving.remove(executor)
-        if self._pending is not None and isinstance(self._pending[1], BatchFinished):
+        if self._pending and isinstance(self._pending[-1][1], BatchFinished):
             self.batches.pop()
             self._read = self._world.checkpoints[self._turn].read
             self._placement = dict(self._query.before)
-        self._pending = None
+        self._pending.clear()
         self._lost.append((executor, reason))
         self._request()
 
@@ -211,7 +217,7 @@ class Application(VirtualSpark):
 
     def _find_start_s(self) -> float:
         """When the next batch of any query starts, if there are rows; it is that query's turn."""
-        if self._pending is None and len(self._queries) > 1:
+        if not self._pending and len(self._queries) > 1:
             self._keep()
             self._turn = min(self._queries, key=self._rank)
             query = self._query
@@ -238,12 +244,11 @@ class Application(VirtualSpark):
             return 0.0
         return max(query.batches[-1].end_s, query.last_start_s + self.job.trigger_s)
 
-    def _plan_next(self) -> tuple[float, Event]:
-        at_s, event = super()._plan_next()
-        if isinstance(event, QueryIdle):
-            self._query.idle_s = at_s
-            event = QueryIdle(self._turn)
-        return at_s, event
+    def _plan_next(self, start_s: float) -> Iterator[tuple[float, Event]]:
+        for at_s, event in super()._plan_next(start_s):
+            if isinstance(event, QueryIdle):
+                self._query.idle_s = at_s
+            yield at_s, event
 
     def _run_batch(self, start_s: float, rows: float) -> tuple[float, Event]:
         query = self._query

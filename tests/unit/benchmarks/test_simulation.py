@@ -12,8 +12,16 @@ from simulation.figures import Figures, compute_figures
 from simulation.model import Batch, Job, run_batch, weigh_partitions
 from simulation.running import Change, run_ours, run_scaler
 from simulation.scalers import DynamicAllocation, Fixed, LagThreshold, count_for
-from simulation.spark import BatchRun, VirtualSpark
+from simulation.spark import BOUND_BATCHES, BatchRun, VirtualSpark
 from simulation.traces import MAKERS, Trace
+
+from balancedstream.engine.events import (
+    ApplicationEnded,
+    BatchFinished,
+    BatchPlanned,
+    Event,
+    RowsWaiting,
+)
 
 QUIET = Job(
     splits=4,
@@ -106,6 +114,94 @@ def test_executors_cost_from_the_moment_they_are_asked_for() -> None:
     spark = VirtualSpark(QUIET, FLAT, 1, 2)
     run_scaler(spark, Fixed(2), most=8)
     assert spark.executor_s == pytest.approx(2 * spark.now_s)
+
+
+def list_events(spark: VirtualSpark) -> list[Event]:
+    """All events of a run in which nobody does anything."""
+    events: list[Event] = []
+    while not isinstance(event := spark.wait(0.0), ApplicationEnded):
+        if event is not None:
+            events.append(event)
+    return events
+
+
+def test_a_batch_is_planned_when_it_starts_and_says_what_it_reads() -> None:
+    spark = VirtualSpark(QUIET, FLAT, 1, 2)
+    events = list_events(spark)
+    planned = [event for event in events if isinstance(event, BatchPlanned)]
+    finished = [event for event in events if isinstance(event, BatchFinished)]
+    assert [event.batch for event in planned] == [event.sample.batch for event in finished]
+    assert [event.rows for event in planned] == [event.sample.input_rows for event in finished]
+    assert [event.at_s for event in planned] == [run.start_s for run in spark.batches]
+    assert {event.waiting_rows for event in planned} == {0.0}, "it reads all that is there"
+    assert {event.trigger_s for event in planned} == {10.0}
+
+
+def test_sources_are_asked_each_second_if_somebody_listens() -> None:
+    assert not any(isinstance(e, RowsWaiting) for e in list_events(VirtualSpark(QUIET, FLAT, 1, 2)))
+    spark = VirtualSpark(QUIET, FLAT, 1, 2, asks_every_s=1.0)
+    asked = [event for event in list_events(spark) if isinstance(event, RowsWaiting)]
+    assert {after.at_s - before.at_s for before, after in pairwise(asked)} == {1.0}
+    for event in asked:
+        read = max(run.last_row for run in spark.batches if run.start_s <= event.at_s)
+        assert event.rows == FLAT.count_until(event.at_s) - read
+
+
+def test_batches_that_start_after_a_bound_was_set_read_no_more_rows() -> None:
+    spark = VirtualSpark(QUIET, FLAT, 1, 2)
+
+    def bound() -> None:
+        assert not spark.bound("q", 2000.0)
+
+    spark.call_at(35.0, bound)
+    planned = [event for event in list_events(spark) if isinstance(event, BatchPlanned)]
+    assert [event.rows for event in planned[2:6]] == [5000.0, 2000.0, 2000.0, 2000.0]
+    assert [event.waiting_rows for event in planned[2:6]] == [0.0, 3000.0, 6000.0, 9000.0]
+    assert planned[3 + BOUND_BATCHES].rows == 14_000.0, "nobody renewed it"
+
+
+def test_a_bound_that_is_set_as_a_batch_ends_is_too_late_for_one_that_follows_at_once() -> None:
+    spark = VirtualSpark(replace(QUIET, trigger_s=0.0), FLAT, 1, 2)
+    planned: list[BatchPlanned] = []
+    while len(planned) < 4:
+        event = spark.wait(0.0)
+        if isinstance(event, BatchPlanned):
+            planned.append(event)
+        if isinstance(event, BatchFinished):
+            spark.bound("q", 10.0)
+    assert planned[1].rows != 10.0
+    assert planned[2].rows == planned[3].rows == 10.0
+
+
+class Watcher(Fixed):
+    """Notes when it is asked."""
+
+    def __init__(self, executors: int, every_s: float) -> None:
+        super().__init__(executors)
+        self.every_s = every_s
+        self.asked_s: list[float] = []
+
+    def decide(self, spark: VirtualSpark) -> int:
+        self.asked_s.append(spark.now_s)
+        return super().decide(spark)
+
+
+@pytest.mark.parametrize("every_s", [15.0, 60.0])
+def test_a_scaler_is_asked_on_its_own_clock_whatever_the_stream_does(every_s: float) -> None:
+    # One executor is too few: batches take minutes.
+    watcher, spark = Watcher(1, every_s), VirtualSpark(QUIET, Trace("high", (2000.0,) * 60), 1, 1)
+    run_scaler(spark, watcher, most=1)
+    assert max(run.end_s - run.start_s for run in spark.batches) > 2 * every_s
+    waits_s = [after - before for before, after in pairwise(watcher.asked_s)]
+    assert waits_s == pytest.approx([every_s] * len(waits_s))
+
+
+def test_dynamic_allocation_keeps_executors_while_a_batch_runs() -> None:
+    job = replace(QUIET, splits=3, partitions=3, map_row_s=0.4)
+    spark = VirtualSpark(job, Trace("low", (10.0,) * 30), 1, 3)
+    changes = run_scaler(spark, DynamicAllocation(3), most=3)
+    assert max(run.end_s - run.start_s for run in spark.batches) > DynamicAllocation.IDLE_S
+    assert not changes
 
 
 def judge(

@@ -12,7 +12,7 @@ from simulation.running import Change, RunFailedError, run_ours
 from simulation.spark import VirtualSpark
 from simulation.traces import MAKERS, Trace
 
-from balancedstream.engine.events import BatchFinished
+from balancedstream.engine.events import BatchFinished, BatchPlanned
 from balancedstream.metrics.catalogue import SERIES_PER_PARTITION
 
 JOB = replace(Job(), noise=0.0)
@@ -86,8 +86,9 @@ def test_what_is_called_between_two_batches_counts_for_the_second() -> None:
     spark.call_at(between_s, lambda: spark.remove_executor("e1"))
     assert spark.wait(0.5) is None
     assert spark.now_s == between_s
-    left, second = spark.wait(0.5), spark.wait(0.5)
+    left, planned, second = spark.wait(0.5), spark.wait(0.5), spark.wait(0.5)
     assert spark.executors() == {"e0": 1}, left
+    assert isinstance(planned, BatchPlanned)
     assert isinstance(second, BatchFinished)
     assert {task.executor for task in second.tasks} == {"e0"}
 
