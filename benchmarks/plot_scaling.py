@@ -12,11 +12,12 @@ from statistics import median
 import matplotlib as mpl
 from harness.results import REPOSITORY, RESULTS, read_results
 from matplotlib import pyplot
-from scaling import HOMES, MEAN_RATE, MOST, count_at_start, list_alternatives
+from scaling import HOMES, MOST, count_at_start, list_alternatives
 from simulation.model import Job
 from simulation.running import Change, run_scaler
 from simulation.spark import VirtualSpark
 from simulation.traces import BIN_S, MAKERS, Trace
+from simulation.workloads import MEAN_RATE
 from tables.scaling_simulated import WAYS, list_measured, mean_of, over_oracle
 
 IMAGES = REPOSITORY / "docs" / "images"

@@ -27,19 +27,14 @@ from simulation.scalers import (
 )
 from simulation.spark import VirtualSpark
 from simulation.traces import MAKERS, Trace
+from simulation.workloads import HOURS, make_workload
 
 SEEDS = 40
 OPERATED_SEEDS = 10
 """The first ones run in the operator's home, too, which costs four times as much."""
 
-MEAN_RATE = 1500.0
-"""Rows per second about which the traces move: some three executors' worth."""
-
 MOST = 24
 """Executors that any way may use."""
-
-OBJECTIVE_S = 25.0
-"""Two and a half trigger intervals: a row waits for one, and its batch takes another."""
 
 STABILIZATION_S = 120.0
 """Within which a reversal counts as oscillation: the default of our policy."""
@@ -57,14 +52,14 @@ def main() -> None:
         traces = ["steps"] if benchmark.smoke else list(MAKERS)
         cases: list[Case] = [{"trace": name, "seed": seed} for seed in seeds for name in traces]
         for case in benchmark.find_missing(cases):
-            job = Job()
-            hours = 1.0 if benchmark.smoke else 4.0
-            trace = MAKERS[str(case["trace"])](MEAN_RATE, int(case["seed"]), hours)
+            hours = 1.0 if benchmark.smoke else HOURS
+            work = make_workload(str(case["trace"]), int(case["seed"]), hours)
+            job = work.job
             measured = {
                 way: figures.to_json()
-                for way, figures in compare(job, trace, int(case["seed"])).items()
+                for way, figures in compare(job, work.trace, work.seed).items()
             }
-            settings = {**asdict(job), "hours": hours, "objective_s": OBJECTIVE_S, "most": MOST}
+            settings = {**asdict(job), "hours": hours, "objective_s": job.objective_s, "most": MOST}
             benchmark.record(None, case, settings, measured)
 
 
@@ -110,7 +105,7 @@ def judge(spark: VirtualSpark, changes: list[Change]) -> Figures:
         changes,
         executor_s=spark.executor_s,
         left_rows=spark.backlog_rows,
-        objective_s=OBJECTIVE_S,
+        objective_s=spark.job.objective_s,
         stabilization_s=STABILIZATION_S,
     )
 

@@ -72,6 +72,14 @@ class Job:
     noise: float = COSTS.noise
 
     @property
+    def objective_s(self) -> float:
+        """Latency that rows should not exceed: two and a half trigger intervals.
+
+        A row waits for one, and its batch takes another; 10 s without a trigger interval.
+        """
+        return 2.5 * self.trigger_s if self.trigger_s else 10.0
+
+    @property
     def row_s(self) -> float:
         """Busy seconds of a row, in all stages."""
         return self.map_row_s + self.state_row_s

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 from harness.silent import SilentView
 
-from balancedstream.core.policy import Policy, ScalingPolicy
+from balancedstream.core.policy import Policy
 from balancedstream.engine.events import ApplicationEnded, BatchFinished
 from balancedstream.loop.controller import Controller
 from balancedstream.loop.ports import PlanChannel
@@ -31,13 +32,19 @@ class RunFailedError(Exception):
     """The driver's loop ended before the run was over, so there are no figures of it."""
 
 
-def run_ours(spark: VirtualSpark, most: int) -> list[Change]:
-    """Runs it under the driver's real controller, decider and realizer, with default policy.
+def run_ours(spark: VirtualSpark, most: int, rules: Policy | None = None) -> list[Change]:
+    """Runs it under the driver's real controller, decider and realizer.
+
+    Args:
+        spark: before the run.
+        most: executors at most.
+        rules: the policy besides that; None for the default one.
 
     Raises:
         RunFailedError: the loop failed.
     """
-    policy = Policy(scaling=ScalingPolicy(max_executors=most))
+    rules = rules or Policy()
+    policy = replace(rules, scaling=replace(rules.scaling, max_executors=most))
     return run_loop(spark, policy, Metrics())
 
 

@@ -14,6 +14,7 @@ from simulation.running import Change, run_ours, run_scaler
 from simulation.scalers import DynamicAllocation, Fixed, LagThreshold, count_for
 from simulation.spark import BOUND_BATCHES, BatchRun, VirtualSpark
 from simulation.traces import MAKERS, Trace
+from simulation.workloads import HELD_OUT, make_workload
 
 from balancedstream.engine.events import (
     ApplicationEnded,
@@ -282,3 +283,17 @@ def test_the_count_for_a_rate_leaves_the_time_of_the_driver_out() -> None:
 def test_a_trace_is_the_same_for_the_same_seed(name: str) -> None:
     assert MAKERS[name](100.0, 7, 1.0) == MAKERS[name](100.0, 7, 1.0)
     assert MAKERS[name](100.0, 7, 1.0).length_s == 3600.0
+
+
+@pytest.mark.parametrize("kind", HELD_OUT)
+def test_a_held_out_workload_is_the_same_each_time_and_worth_a_few_executors(kind: str) -> None:
+    work = make_workload(kind, 2, hours=1.0)
+    assert work == make_workload(kind, 2, hours=1.0)
+    assert work.trace.rates != make_workload(kind, 3, hours=1.0).trace.rates
+    assert 0.5 < work.trace.mean_rate(0.0, 3600.0) * work.job.row_s < 8.0
+    assert 20.0 <= work.job.start_s <= 120.0
+
+
+def test_the_objective_follows_from_the_trigger_interval() -> None:
+    assert Job().objective_s == 25.0
+    assert replace(Job(), trigger_s=0.0).objective_s == 10.0
