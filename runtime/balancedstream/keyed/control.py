@@ -18,9 +18,8 @@ from balancedstream.core.keys.epochs import Epoch, Export, Wish
 from balancedstream.core.keys.hotkeys import parse_hot_keys
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
 from balancedstream.keyed.mailbox import Mailbox
-from balancedstream.keyed.reports import KeyReport
 from balancedstream.keyed.storage import Home
-from balancedstream.workers.reports import ReportParam
+from balancedstream.workers.reports import KeyReport, ReportParam
 
 if TYPE_CHECKING:
     # Not more, because the loop imports this module where there may be neither numpy nor pyarrow.

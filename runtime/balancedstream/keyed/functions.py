@@ -20,10 +20,10 @@ from pyspark.sql.types import TimestampType
 from balancedstream.core.keys.epochs import Arrival
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import Rows, StripFrames
-from balancedstream.keyed.reports import KeyReport
 from balancedstream.keyed.storage import BatchContext
 from balancedstream.keyed.tasks import KeyTask
 from balancedstream.workers.garbage import spare_loaded_modules
+from balancedstream.workers.reports import KeyReport
 
 Function = Callable[[Any, Iterator[Any], Any], Iterator[Any]]
 

@@ -20,12 +20,12 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 from pyspark.sql.types import BooleanType, DataType, IntegralType, StructType
 
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.reports import KeyReport
 from balancedstream.keyed.storage import BatchContext
 from balancedstream.keyed.tasks import KeyTask
 from balancedstream.keyed.variables import Clock, RecordingHandle
 from balancedstream.workers.decoding import decode_next_stream
 from balancedstream.workers.garbage import spare_loaded_modules
+from balancedstream.workers.reports import KeyReport
 from balancedstream.workers.rows import cut_row, name_columns
 
 ROUTE_COLUMN = "balancedstream_route"

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from balancedstream.core.keys.epochs import Piece
 from balancedstream.core.keys.hotkeys import HotKeySketch
 from balancedstream.keyed.packing import pack_state, unpack_state
-from balancedstream.keyed.reports import KeyReport
 from balancedstream.keyed.storage import BatchContext, HandoffWriter
+from balancedstream.workers.reports import KeyReport
 
 EPSILON = 0.01
 """The sketch finds keys with more than this fraction of a task's time, in at most 100 counters."""

@@ -8,7 +8,7 @@ Spark's own time to live starts again after each handoff, and only cleans up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.stateful_processor import (
     ListState,
@@ -40,89 +40,64 @@ class Clock:
         return over
 
 
-class Variable(Protocol):
-    """One state variable of a processor, for the current key."""
+class Variable(NamedTuple):
+    """One state variable of a processor, for the current key.
 
-    def write(self) -> Any:
-        """Its content, in a form that can be pickled; None if it is empty."""
+    Attributes:
+        write: returns its content, in a form that can be pickled; None if it is empty.
+        take: replaces its content with what another variable wrote.
+        clear: removes its content.
+    """
 
-    def take(self, content: Any) -> None:
-        """Replaces its content with what another variable wrote."""
-
-    def clear(self) -> None:
-        """Removes its content."""
-
-
-class Value:
-    """A `ValueState`."""
-
-    def __init__(self, state: ValueState, is_over: IsOver) -> None:
-        self._state = state
-        self._is_over = is_over
-
-    def write(self) -> Row | None:
-        """The value."""
-        value = self._state.get()
-        return None if value is None or self._is_over(value) else tuple(value)
-
-    def take(self, content: Row) -> None:
-        """Sets it."""
-        self._state.update(content)
-
-    def clear(self) -> None:
-        """Removes it."""
-        self._state.clear()
+    write: Callable[[], Any]
+    take: Callable[[Any], None]
+    clear: Callable[[], None]
 
 
-class Values:
-    """A `ListState`."""
+def _record_value(state: ValueState, is_over: IsOver) -> Variable:
+    def write() -> Row | None:
+        value = state.get()
+        return None if value is None or is_over(value) else tuple(value)
 
-    def __init__(self, state: ListState, is_over: IsOver) -> None:
-        self._state = state
-        self._is_over = is_over
-
-    def write(self) -> list[Row] | None:
-        """The values in their order."""
-        return [tuple(value) for value in self._state.get() if not self._is_over(value)] or None
-
-    def take(self, content: list[Row]) -> None:
-        """Sets them."""
-        self._state.put(content)
-
-    def clear(self) -> None:
-        """Removes them."""
-        self._state.clear()
+    return Variable(write, state.update, state.clear)
 
 
-class Entries:
-    """A `MapState`."""
+def _record_list(state: ListState, is_over: IsOver) -> Variable:
+    def write() -> list[Row] | None:
+        return [tuple(value) for value in state.get() if not is_over(value)] or None
 
-    def __init__(self, state: MapState, is_over: IsOver) -> None:
-        self._state = state
-        self._is_over = is_over
+    return Variable(write, state.put, state.clear)
 
-    def write(self) -> list[tuple[Row, Row]] | None:
-        """The entries."""
-        entries = self._state.iterator()
-        return [(tuple(key), tuple(v)) for key, v in entries if not self._is_over(v)] or None
 
-    def take(self, content: list[tuple[Row, Row]]) -> None:
-        """Sets them."""
+def _record_map(state: MapState, is_over: IsOver) -> Variable:
+    def write() -> list[tuple[Row, Row]] | None:
+        return [(tuple(key), tuple(v)) for key, v in state.iterator() if not is_over(v)] or None
+
+    def take(content: list[tuple[Row, Row]]) -> None:
         for key, value in content:
-            self._state.updateValue(key, value)
+            state.updateValue(key, value)
 
-    def clear(self) -> None:
-        """Removes them."""
-        self._state.clear()
+    return Variable(write, take, state.clear)
 
 
-class ExpiringValue:
-    """`ValueState` with a time to live, as Spark's documentation promises it."""
+class _Expiring:
+    """A state variable with a time to live, as Spark's documentation promises it."""
 
-    def __init__(self, state: ValueState, ttl_ms: int, clock: Clock) -> None:
+    def __init__(self, state: Any, ttl_ms: int, clock: Clock) -> None:
         self._state = state
         self._ttl_ms = ttl_ms
         self._clock = clock
+
+    def clear(self) -> None:
+        """Removes all content."""
+        self._state.clear()
+
+    def _stamp(self, value: Row) -> Row:
+        return (*value, self._clock.now_ms + self._ttl_ms)
+
+
+class ExpiringValue(_Expiring):
+    """`ValueState` with a time to live."""
 
     def exists(self) -> bool:
         """Whether there is a value that has not expired."""
@@ -135,20 +110,11 @@ class ExpiringValue:
 
     def update(self, newValue: Row) -> None:
         """Sets the value, which lives from now on."""
-        self._state.update((*newValue, self._clock.now_ms + self._ttl_ms))
-
-    def clear(self) -> None:
-        """Removes it."""
-        self._state.clear()
+        self._state.update(self._stamp(newValue))
 
 
-class ExpiringValues:
+class ExpiringValues(_Expiring):
     """`ListState` with a time to live for each of its values."""
-
-    def __init__(self, state: ListState, ttl_ms: int, clock: Clock) -> None:
-        self._state = state
-        self._ttl_ms = ttl_ms
-        self._clock = clock
 
     def exists(self) -> bool:
         """Whether there is a value that has not expired."""
@@ -170,21 +136,9 @@ class ExpiringValues:
         """Adds several."""
         self._state.appendList([self._stamp(value) for value in newState])
 
-    def clear(self) -> None:
-        """Removes them."""
-        self._state.clear()
 
-    def _stamp(self, value: Row) -> Row:
-        return (*value, self._clock.now_ms + self._ttl_ms)
-
-
-class ExpiringEntries:
+class ExpiringEntries(_Expiring):
     """`MapState` with a time to live for each of its entries."""
-
-    def __init__(self, state: MapState, ttl_ms: int, clock: Clock) -> None:
-        self._state = state
-        self._ttl_ms = ttl_ms
-        self._clock = clock
 
     def exists(self) -> bool:
         """Whether there is an entry that has not expired."""
@@ -202,7 +156,7 @@ class ExpiringEntries:
 
     def updateValue(self, key: Row, value: Row) -> None:
         """Sets the value of a key, which lives from now on."""
-        self._state.updateValue(key, (*value, self._clock.now_ms + self._ttl_ms))
+        self._state.updateValue(key, self._stamp(value))
 
     def iterator(self) -> Iterator[tuple[Row, Row]]:
         """The entries that have not expired."""
@@ -224,10 +178,6 @@ class ExpiringEntries:
         """Removes an entry."""
         self._state.removeKey(key)
 
-    def clear(self) -> None:
-        """Removes them all."""
-        self._state.clear()
-
 
 # Variables with their schemas that this Python worker has checked.
 _checked: set[tuple[str, StructType | str]] = set()
@@ -237,10 +187,6 @@ class RecordingHandle:
     """Spark's handle for a processor, which also records the state variables.
 
     As for Spark, a time to live of 0 is none (`StatefulProcessorHandleImpl`).
-
-    Args:
-        handle: Spark's own, for everything that is not defined here.
-        clock: of the running batch.
 
     Attributes:
         variables: every state variable, by name.
@@ -286,34 +232,18 @@ class RecordingHandle:
                 _checked.add((name, schema))
 
     def getValueState(
-        self,
-        stateName: str,
-        schema: StructType | str,
-        ttlDurationMs: int | None = None,
+        self, stateName: str, schema: StructType | str, ttlDurationMs: int | None = None
     ) -> ValueState | ExpiringValue:
         """As Spark's."""
-        stored = _add_expiry(stateName, schema) if ttlDurationMs else schema
-        state = self._handle.getValueState(stateName, stored, ttlDurationMs)
-        self.variables[stateName] = Value(state, self._choose_rule(ttlDurationMs))
-        self._schemas[stateName] = (schema,)
-        if not ttlDurationMs:
-            return state
-        return ExpiringValue(state, ttlDurationMs, self._clock)
+        kinds = _record_value, ExpiringValue
+        return self._get("getValueState", stateName, (schema,), ttlDurationMs, *kinds)
 
     def getListState(
-        self,
-        stateName: str,
-        schema: StructType | str,
-        ttlDurationMs: int | None = None,
+        self, stateName: str, schema: StructType | str, ttlDurationMs: int | None = None
     ) -> ListState | ExpiringValues:
         """As Spark's."""
-        stored = _add_expiry(stateName, schema) if ttlDurationMs else schema
-        state = self._handle.getListState(stateName, stored, ttlDurationMs)
-        self.variables[stateName] = Values(state, self._choose_rule(ttlDurationMs))
-        self._schemas[stateName] = (schema,)
-        if not ttlDurationMs:
-            return state
-        return ExpiringValues(state, ttlDurationMs, self._clock)
+        kinds = _record_list, ExpiringValues
+        return self._get("getListState", stateName, (schema,), ttlDurationMs, *kinds)
 
     def getMapState(
         self,
@@ -323,17 +253,25 @@ class RecordingHandle:
         ttlDurationMs: int | None = None,
     ) -> MapState | ExpiringEntries:
         """As Spark's."""
-        stored = _add_expiry(stateName, valueSchema) if ttlDurationMs else valueSchema
-        state = self._handle.getMapState(stateName, userKeySchema, stored, ttlDurationMs)
-        self.variables[stateName] = Entries(state, self._choose_rule(ttlDurationMs))
-        self._schemas[stateName] = (userKeySchema, valueSchema)
-        if not ttlDurationMs:
-            return state
-        return ExpiringEntries(state, ttlDurationMs, self._clock)
+        schemas, kinds = (userKeySchema, valueSchema), (_record_map, ExpiringEntries)
+        return self._get("getMapState", stateName, schemas, ttlDurationMs, *kinds)
 
-    def _choose_rule(self, ttl_ms: int | None) -> IsOver:
-        """Expired values are not handed over: after a handoff, Spark would let them live again."""
-        return self._clock.is_over if ttl_ms else lambda _: False
+    def _get(
+        self,
+        method: str,
+        name: str,
+        schemas: tuple[StructType | str, ...],
+        ttl_ms: int | None,
+        record: Callable[[Any, IsOver], Variable],
+        expiring: type[_Expiring],
+    ) -> Any:
+        *keys, schema = schemas
+        stored = _add_expiry(name, schema) if ttl_ms else schema
+        state = getattr(self._handle, method)(name, *keys, stored, ttl_ms)
+        # Expired values are not handed over: after a handoff, Spark would let them live again.
+        self.variables[name] = record(state, self._clock.is_over if ttl_ms else lambda _: False)
+        self._schemas[name] = schemas
+        return expiring(state, ttl_ms, self._clock) if ttl_ms else state
 
     def deleteIfExists(self, stateName: str) -> None:
         """As Spark's."""

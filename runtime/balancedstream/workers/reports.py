@@ -15,6 +15,9 @@ from pyspark import AccumulatorParam
 
 log = logging.getLogger(__name__)
 
+KeyReport = dict[str, Any]
+"""What a task reports of its keys; see `keyed.tasks.KeyTask.finish`."""
+
 
 class ReportParam(AccumulatorParam[tuple[Any, ...]]):  # type: ignore[misc]
     """Collects task reports in a task, and passes them to a function in the driver.

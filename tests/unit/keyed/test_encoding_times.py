@@ -185,7 +185,7 @@ def test_a_key_that_spark_may_confuse_is_not_handed_over(
         home=home, epoch=Epoch(1, 0, asked=(text,)), batch=0, partition=0, attempt=0,
         query="q", run_id="r", checkpoint="c",
     )  # fmt: skip
-    state = SimpleNamespace(get=lambda: (7,))
+    state = SimpleNamespace(get=lambda: (7,), update=None, clear=None)
     handle = SimpleNamespace(
         getValueState=lambda *_: state,
         listTimers=lambda: iter([5] if timer_is_due else []),
