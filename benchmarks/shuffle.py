@@ -131,7 +131,7 @@ class ShuffleRunner:
         else:
             folder = self._work / "true-costs"
             CostFolder(folder).publish(self._know(case))
-            router = make_router(TrueCosts(str(folder)), EXECUTORS)
+            router = make_router(TrueCosts(str(folder)).find_costs, EXECUTORS)
             udf = F.arrow_udf(router, ROUTED).asNondeterministic()
             routed = rows.withColumn("route", udf(F.xxhash64("item"), mark, F.xxhash64("value")))
             routed = routed.withColumn("route", F.col("route")["partition"])

@@ -28,12 +28,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 from pyspark import TaskContext
 
@@ -71,23 +70,17 @@ class Batch:
     number: int
 
 
-class BatchSource(Protocol):
-    """Finds the batch of the running task."""
+FindBatch = Callable[[], Batch]
+"""Finds the batch of the running task."""
 
-    def find_batch(self) -> Batch:
-        """The batch of the running task."""
-
-
-class CostSource(Protocol):
-    """Finds the costs that route the batch of the running task, the same in all attempts."""
-
-    def find_costs(self) -> LearntCosts | None:
-        """The costs that route that batch; None if nothing is known."""
+FindCosts = Callable[[], LearntCosts | None]
+"""Finds the costs that route the batch of the running task, the same in all attempts; None if
+nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedCosts:
-    """Both sources for streams: only the running task knows its batch.
+    """Finds both for streams: only the running task knows its batch.
 
     Attributes:
         root: folder on storage that all executors share.
@@ -125,36 +118,6 @@ class PinnedCosts:
         return CostFolder(Path(batch.folder)).pin(batch.number)
 
 
-@dataclass(frozen=True, slots=True)
-class GivenBatch:
-    """For DataFrames that are no streams: the driver numbered the batch when it made the plan.
-
-    Attributes:
-        batch: only the driver reads and writes its folder.
-    """
-
-    batch: Batch
-
-    def find_batch(self) -> Batch:
-        """The given batch."""
-        return self.batch
-
-
-@dataclass(frozen=True, slots=True)
-class GivenCosts:
-    """For DataFrames that are no streams: the driver chose the costs when it made the plan.
-
-    Attributes:
-        data: the version as bytes; None if nothing is known.
-    """
-
-    data: bytes | None
-
-    def find_costs(self) -> LearntCosts | None:
-        """The given costs."""
-        return _read(self.data) if self.data else None
-
-
 class CostFolder:
     """The versions of one shuffle in one query.
 
@@ -179,7 +142,7 @@ class CostFolder:
             return None
         if known is not None and known.batch == newest:
             return known
-        return _read(self._read_newest(before))
+        return read_costs(self._read_newest(before))
 
     def find_newest(self, before: int | None = None) -> int | None:
         """The batch of that version, even if it cannot be read."""
@@ -231,7 +194,7 @@ class CostFolder:
                     pinned.hardlink_to(complete)
                     self._clean_up(batch, now_s, is_learnt=False)
             data = pinned.read_bytes()
-        return _read(data) if data else None
+        return read_costs(data)
 
     def find_costs_of(self, batch: int, *, newest: LearntCosts | None) -> LearntCosts | None:
         """The costs that routed a batch: its pin or, without a pin, the given version.
@@ -247,7 +210,7 @@ class CostFolder:
                 return newest
         except FileNotFoundError:
             return newest
-        return _read(data) if data else None
+        return read_costs(data)
 
     def _read_newest(self, before: int | None) -> bytes:
         """The newest version from a batch before this one as bytes; none if there is none."""
@@ -362,9 +325,10 @@ def find_root(folder: str) -> Path:
 
 # A Python worker may run several tasks of a batch.
 @lru_cache(maxsize=4)
-def _read(data: bytes) -> LearntCosts | None:
+def read_costs(data: bytes) -> LearntCosts | None:
+    """The costs in the bytes of a version; None without bytes, or if they cannot be read."""
     try:
-        return LearntCosts.from_bytes(data)
+        return LearntCosts.from_bytes(data) if data else None
     except InvalidInputError as error:
         # It is only a hint, and the file is the same for all tasks and attempts.
         log.warning("learned costs cannot be read, so learning starts again: %s", error)

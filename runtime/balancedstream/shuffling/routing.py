@@ -22,7 +22,7 @@ from pyspark.sql.types import DoubleType, IntegerType, StructType
 
 from balancedstream.core.shuffle.costs import LearntCosts
 from balancedstream.core.shuffle.grouping import assign_greedily
-from balancedstream.shuffling.folders import CostSource
+from balancedstream.shuffling.folders import FindCosts
 from balancedstream.shuffling.sketching import estimate_costs_s
 from balancedstream.workers.garbage import spare_loaded_modules
 
@@ -73,7 +73,7 @@ def route_rows(
 
 
 def make_router(
-    source: CostSource, partitions: int
+    find_costs: FindCosts, partitions: int
 ) -> Callable[[Iterator[tuple[pa.Array, ...]]], Iterator[pa.Array]]:
     """The body of the UDF that routes the rows of a task.
 
@@ -81,7 +81,7 @@ def make_router(
     them to disk if there are many. Here each row takes about 150 bytes while it is routed.
 
     Args:
-        source: finds the learned costs.
+        find_costs: finds the learned costs.
         partitions: number of partitions.
 
     Returns:
@@ -95,7 +95,7 @@ def make_router(
         if not columns:
             return
         items, *marks = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-        learnt = source.find_costs()
+        learnt = find_costs()
         map_partition = TaskContext.get().partitionId()
         routed = route_rows(learnt, items, (marks[0], marks[1]), partitions, map_partition)
         begin = 0

@@ -23,13 +23,12 @@ from balancedstream.errors import InvalidInputError
 from balancedstream.shuffling.collecting import CostReport, find_accumulator
 from balancedstream.shuffling.folders import (
     Batch,
-    BatchSource,
     CostFolder,
-    CostSource,
-    GivenBatch,
-    GivenCosts,
+    FindBatch,
+    FindCosts,
     PinnedCosts,
     find_root,
+    read_costs,
 )
 from balancedstream.shuffling.joining import ARROW, join_outputs, join_rows, make_pandas_form
 from balancedstream.shuffling.marking import mark_rows
@@ -176,17 +175,20 @@ class Shuffle:
         """
         name = name_shuffle(named, self._key_name)
         if self._df.isStreaming:
-            source = PinnedCosts(str(self._root), name)
-            return self._route(source), self._measure(name, source, cut, function, join)
+            pinned = PinnedCosts(str(self._root), name)
+            measured = self._measure(name, pinned.find_batch, cut, function, join)
+            return self._route(pinned.find_costs), measured
+        # The driver numbers the batch and chooses the costs, because it makes the plan just now.
         folder = CostFolder(self._root / name)
         last, newest = folder.find_newest(), folder.newest()
-        costs = GivenCosts(newest.to_bytes() if newest else None)
-        batch = GivenBatch(Batch(str(self._root / name), 0 if last is None else last + 1))
-        return self._route(costs), self._measure(name, batch, cut, function, join)
+        batch = Batch(str(self._root / name), 0 if last is None else last + 1)
+        measured = self._measure(name, lambda: batch, cut, function, join)
+        # As bytes, in which the empty cells of the sketches take almost no space.
+        return self._route(partial(read_costs, newest.to_bytes() if newest else b"")), measured
 
-    def _route(self, source: CostSource) -> DataFrame:
+    def _route(self, find_costs: FindCosts) -> DataFrame:
         """The rows in their partitions, with the hidden columns."""
-        route = F.arrow_udf(make_router(source, self._partitions), ROUTED)
+        route = F.arrow_udf(make_router(find_costs, self._partitions), ROUTED)
         # The result depends on the other rows, so the optimizer must not compute it elsewhere.
         route = route.asNondeterministic()
         fields = self._df.schema
@@ -200,7 +202,7 @@ class Shuffle:
     def _measure(
         self,
         name: str,
-        source: BatchSource,
+        find_batch: FindBatch,
         cut: Callable[..., list[Piece[Any]]],
         function: Callable[[Iterator[Any]], Iterable[Any]],
         join: Callable[[Iterator[Any]], Iterator[Any]],
@@ -214,7 +216,7 @@ class Shuffle:
 
         def measured(inputs: Iterator[Any]) -> Iterator[Any]:
             spare_loaded_modules()
-            batch = source.find_batch()
+            batch = find_batch()
             meter = FunctionMeter[Any, Any](name, CostSketch(epsilon, delta, seed=SEED))
             pieces = (cut(rows, first_alone=meter.is_cold()) for rows in inputs)
             yield from join(meter.run(function, pieces))
