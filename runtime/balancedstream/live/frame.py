@@ -9,11 +9,12 @@ from rich.text import Text
 
 from balancedstream.core.printing import printable
 from balancedstream.live.loads import HOT, draw_operator, heat
-from balancedstream.live.state import QueryState, RunState, say_briefly
+from balancedstream.live.state import QueryState, RunState, describe_briefly
 from balancedstream.record.records import BatchRecord, DecisionRecord
 from balancedstream.record.wording import (
     NOTHING,
     crop,
+    describe_preparations,
     format_count,
     format_duration,
     format_elapsed,
@@ -21,7 +22,6 @@ from balancedstream.record.wording import (
     format_short_count,
     format_short_duration,
     plural,
-    say_preparations,
 )
 
 MIN_HEIGHT = 12
@@ -100,7 +100,7 @@ class Frame:
         ]
         if state.scale_actions:
             facts.append(plural(state.scale_actions, "scale action"))
-        if loaded := say_preparations(state.preparations):
+        if loaded := describe_preparations(state.preparations):
             facts.append(loaded)
         return Text.assemble(("BalancedStream", "bold"), " ", " · ".join(facts))
 
@@ -141,7 +141,7 @@ class Frame:
 
     def _judge(self, query: str, operator: int | None) -> tuple[str, str, str]:
         """Says what goes on with an operator, or the number of executors: word, style, reason."""
-        about = say_briefly(query, operator) if query else "executors"
+        about = describe_briefly(query, operator) if query else "executors"
         moving = {} if operator is None else self._state.moves.of(query, operator)
         if moving:
             moves = list(moving.values())

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from balancedstream.core.printing import printable
-from balancedstream.live.plain import say_about
+from balancedstream.live.plain import describe_subject
 from balancedstream.record.records import BatchRecord, MoveRecord, OperatorBatchLoad
 from balancedstream.record.wording import crop, format_ratio, format_short_duration, plural
 
@@ -55,7 +55,7 @@ def draw_operator(
         mean_s=sum(busy_s.values()) / max(1, batch.executors, len(busy_s)),
         bar_width=bar_width,
     )
-    about = say_about(batch.query, load.operator)
+    about = describe_subject(batch.query, load.operator)
     what = f"load of {plural(len(load.partition_busy_s), 'partition')} in batch {batch.batch:,}"
     name = crop(printable(load.name), max(8, width - cell_len(about) - len(what) - 3))
     lines = [Text(f"{about} {name}: {what}", style="bold")]

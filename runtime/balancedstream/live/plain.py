@@ -19,7 +19,12 @@ from balancedstream.record.records import (
     ScaleRecord,
     start_preparation_totals,
 )
-from balancedstream.record.wording import format_clock, format_duration, plural, say_preparations
+from balancedstream.record.wording import (
+    describe_preparations,
+    format_clock,
+    format_duration,
+    plural,
+)
 
 REPEAT_AFTER_S = 1_800.0
 """A decision that changes nothing is written again only after this time."""
@@ -27,7 +32,7 @@ REPEAT_AFTER_S = 1_800.0
 KEPT_QUERIES = 100
 
 
-def say_about(query: str, operator: int | None) -> str:
+def describe_subject(query: str, operator: int | None) -> str:
     """Names what a line is about: an operator, a query, or the whole application."""
     name = printable(query) or "application"
     return name if operator is None else f"{name}, operator {operator}"
@@ -88,7 +93,7 @@ class PlainView:
             )
             self._write(
                 record.finished_s,
-                f"{say_about(record.query, None)}: first batch on "
+                f"{describe_subject(record.query, None)}: first batch on "
                 f"{plural(record.executors, 'executor')}: {sizes or 'no stateful operator'}",
             )
 
@@ -104,7 +109,7 @@ class PlainView:
                 return
             else:
                 written_s[record.kind] = record.at_s
-            about = say_about(record.query, record.operator)
+            about = describe_subject(record.query, record.operator)
             self._write(record.at_s, f"{about}: {printable(record.reason)}")
 
     def on_move(self, record: MoveRecord) -> None:
@@ -113,7 +118,7 @@ class PlainView:
             ended = self._moves.take(record)
             if ended:
                 ended_s, text = describe_ended(ended)
-                self._write(ended_s, f"{say_about(record.query, record.operator)}: {text}")
+                self._write(ended_s, f"{describe_subject(record.query, record.operator)}: {text}")
 
     def on_preparation(self, outcome: PreparationOutcome, state_bytes: int, spent_s: float) -> None:
         """Counts the state."""
@@ -146,7 +151,7 @@ class PlainView:
                 plural(self._rows, "row"),
                 plural(self._moves.begun, "move"),
                 plural(self._scale_actions, "scale action"),
-                say_preparations(self._preparations),
+                describe_preparations(self._preparations),
             ]
             took = format_duration(max(0.0, now_s - self._run.started_s))
             self._write(now_s, f"ended after {took}: {', '.join(filter(None, totals))}")

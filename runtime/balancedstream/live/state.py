@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
@@ -9,7 +10,7 @@ from typing import Literal
 
 from balancedstream.core.printing import printable
 from balancedstream.live.moves import MovesUnderWay, describe_ended
-from balancedstream.live.plain import KEPT_QUERIES, say_about
+from balancedstream.live.plain import KEPT_QUERIES, describe_subject
 from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,
@@ -31,13 +32,7 @@ EntryKind = Literal["move", "settled", "scale", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the log under the frame's tables.
-
-    Attributes:
-        at_s: seconds since the Unix epoch.
-        kind: what happened.
-        text: what it is about, and why; printable.
-    """
+    """One line of the log under the frame's tables; its text is printable."""
 
     at_s: float
     kind: EntryKind
@@ -63,19 +58,16 @@ class QueryState:
         return median(self.durations_ms) / 1_000
 
 
-def say_briefly(query: str, operator: int | None) -> str:
+def describe_briefly(query: str, operator: int | None) -> str:
     """Names an operator, a query or the application, a long name cut short."""
-    return say_about(crop(query, NAME_WIDTH), operator)
+    return describe_subject(crop(query, NAME_WIDTH), operator)
 
 
 class RunState:
-    """Takes in the records of a run and answers what the frame shows.
-
-    Args:
-        run: where and with what the run takes place.
+    """Takes in the records of a run, as a `Spectator` does, and answers what the frame shows.
 
     Attributes:
-        run: the same.
+        run: where and with what the run takes place.
         moves: the moves under way.
         decisions: the latest decision on each operator, and on the number of executors.
         entries: what happened last, oldest first.
@@ -97,51 +89,53 @@ class RunState:
         self.preparations = start_preparation_totals()
         self.ended_s: float | None = None
         self._queries: dict[str, QueryState] = {}
+        # A warning that Python prints while a record is taken in draws the frame, too.
+        self._lock = threading.RLock()
 
-    def add_batch(self, record: BatchRecord) -> None:
+    def on_batch(self, record: BatchRecord) -> None:
         """Takes the batch as the query's present state."""
-        self.batches += 1
-        self.rows += record.input_rows
-        self.latest = record
-        query = self._queries.pop(record.query, QueryState(record))
-        self._queries[record.query] = query  # the latest is last
-        if len(self._queries) > KEPT_QUERIES:
-            self._forget(next(iter(self._queries)))
-        query.latest = record
-        query.durations_ms.append(record.duration_ms)
-        for load in record.loads:
-            busy_s = query.busy_s.get(load.operator, 0.0)
-            query.busy_s[load.operator] = busy_s + sum(load.partition_busy_s)
+        with self._lock:
+            self.batches += 1
+            self.rows += record.input_rows
+            self.latest = record
+            query = self._queries.pop(record.query, QueryState(record))
+            self._queries[record.query] = query  # the latest is last
+            if len(self._queries) > KEPT_QUERIES:
+                self._forget(next(iter(self._queries)))
+            query.latest = record
+            query.durations_ms.append(record.duration_ms)
+            for load in record.loads:
+                busy_s = query.busy_s.get(load.operator, 0.0)
+                query.busy_s[load.operator] = busy_s + sum(load.partition_busy_s)
 
-    def add_decision(self, record: DecisionRecord) -> None:
-        """Takes the decision as the latest on its operator; one to move is logged as well."""
-        self.decisions[record.query, record.operator] = record
-        if record.kind == "move":
-            about = say_briefly(record.query, record.operator)
-            self._log(record.at_s, "move", f"{about}: {record.reason}")
+    def on_decision(self, record: DecisionRecord) -> None:
+        """Shows the decision until the next one on its operator; logs one to move."""
+        with self._lock:
+            self.decisions[record.query, record.operator] = record
+            if record.kind == "move":
+                about = describe_briefly(record.query, record.operator)
+                self._log(record.at_s, "move", f"{about}: {record.reason}")
 
-    def add_move(self, record: MoveRecord) -> None:
-        """Follows the move; once an operator's moves have all ended, this is logged."""
-        ended = self.moves.take(record)
-        if ended:
-            at_s, text = describe_ended(ended)
-            self._log(at_s, "settled", f"{say_briefly(record.query, record.operator)}: {text}")
+    def on_move(self, record: MoveRecord) -> None:
+        """Shows the move while it is under way; logs when the operator's moves have all ended."""
+        with self._lock:
+            ended = self.moves.take(record)
+            if ended:
+                at_s, text = describe_ended(ended)
+                about = describe_briefly(record.query, record.operator)
+                self._log(at_s, "settled", f"{about}: {text}")
 
-    def add_preparation(
-        self, outcome: PreparationOutcome, state_bytes: int, spent_s: float
-    ) -> None:
+    def on_preparation(self, outcome: PreparationOutcome, state_bytes: int, spent_s: float) -> None:
         """Counts state that was loaded ahead of a move."""
-        self.preparations[outcome].add(state_bytes, spent_s)
+        with self._lock:
+            self.preparations[outcome].add(state_bytes, spent_s)
 
-    def add_scale(self, record: ScaleRecord) -> None:
+    def on_scale(self, record: ScaleRecord) -> None:
         """Counts the action and logs it."""
-        self.scale_actions += 1
-        counts = f"{record.executors_before} → {plural(record.executors_after, 'executor')}"
-        self._log(record.at_s, "scale", f"{counts} ({record.verdict}): {record.reason}")
-
-    def add_note(self, at_s: float, text: str) -> None:
-        """Logs something else that a person should know."""
-        self._log(at_s, "note", text)
+        with self._lock:
+            self.scale_actions += 1
+            counts = f"{record.executors_before} → {plural(record.executors_after, 'executor')}"
+            self._log(record.at_s, "scale", f"{counts} ({record.verdict}): {record.reason}")
 
     def queries(self) -> list[QueryState]:
         """Returns the queries, the one with most load first."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,14 +15,7 @@ from rich.live import Live
 
 from balancedstream.live.frame import MIN_HEIGHT, Frame
 from balancedstream.live.state import RunState
-from balancedstream.record.records import (
-    BatchRecord,
-    DecisionRecord,
-    MoveRecord,
-    PreparationOutcome,
-    RunInfo,
-    ScaleRecord,
-)
+from balancedstream.record.records import RunInfo
 
 REFRESHES_PER_S = 4
 
@@ -31,7 +23,7 @@ _shown: WeakKeyDictionary[Console, LiveView] = WeakKeyDictionary()
 """The view that has each terminal: before rich 14.1, a console can show one only."""
 
 
-class LiveView:
+class LiveView(RunState):
     """Shows what a run does now: executors and partitions, batch times, moves and reasons.
 
     The frame fits the terminal: with little room the hottest executors and partitions are shown
@@ -43,7 +35,7 @@ class LiveView:
         console: the terminal; standard output if not given.
         clock: seconds since the Unix epoch.
         redirect: whether Python's standard streams are led above the frame from here on; not
-            needed where `streams.divert` does it.
+            needed where `streams.open_terminal` does it.
     """
 
     def __init__(
@@ -54,10 +46,8 @@ class LiveView:
         *,
         redirect: bool = True,
     ) -> None:
+        super().__init__(run)
         self._clock = clock
-        # A warning that Python prints while a record is taken in draws the frame, too.
-        self._lock = threading.RLock()
-        self._state = RunState(run)
         console = console or get_console()
         before = _shown.get(console)
         if before is not None:
@@ -75,42 +65,17 @@ class LiveView:
             self._live.start()
         atexit.register(self.close)  # a hidden cursor must not outlive the job
 
-    def on_batch(self, record: BatchRecord) -> None:
-        """Takes the batch as the query's present state."""
-        with self._lock:
-            self._state.add_batch(record)
-
-    def on_decision(self, record: DecisionRecord) -> None:
-        """Shows the decision until the next one on the same operator."""
-        with self._lock:
-            self._state.add_decision(record)
-
-    def on_move(self, record: MoveRecord) -> None:
-        """Shows the move for as long as it is under way."""
-        with self._lock:
-            self._state.add_move(record)
-
-    def on_preparation(self, outcome: PreparationOutcome, state_bytes: int, spent_s: float) -> None:
-        """Counts the state."""
-        with self._lock:
-            self._state.add_preparation(outcome, state_bytes, spent_s)
-
-    def on_scale(self, record: ScaleRecord) -> None:
-        """Counts the action and logs it."""
-        with self._lock:
-            self._state.add_scale(record)
-
     def note(self, text: str) -> None:
         """Logs the text."""
         with self._lock:
-            self._state.add_note(self._clock(), text)
+            self._log(self._clock(), "note", text)
 
     def close(self) -> None:
         """Leaves the last frame on the terminal and gives the terminal back."""
         with self._lock:
-            if self._state.ended_s is not None:
+            if self.ended_s is not None:
                 return
-            self._state.ended_s = self._clock()
+            self.ended_s = self._clock()
         if _shown.get(self._live.console) is self:
             del _shown[self._live.console]
         with suppress(OSError, ValueError):
@@ -120,5 +85,5 @@ class LiveView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = max(MIN_HEIGHT, console.height) - 1
         with self._lock:
-            frame = Frame(self._state, self._clock(), console, options.max_width, height)
+            frame = Frame(self, self._clock(), console, options.max_width, height)
             yield from frame.lines()

@@ -124,14 +124,14 @@ def format_bytes(count: float) -> str:
     return f"{short}B" if " " in short else f"{short} B"
 
 
-def say_preparations(preparations: PreparationTotals) -> str:
+def describe_preparations(preparations: PreparationTotals) -> str:
     """Says how much state was loaded ahead of moves, and what became of it; "" if none was.
 
     >>> from balancedstream.record.records import start_preparation_totals
     >>> totals = start_preparation_totals()
     >>> totals["used"].add(206_000_000, 3.5)
     >>> totals["wasted"].add(1_000_000, 0.25)
-    >>> say_preparations(totals)
+    >>> describe_preparations(totals)
     'state loaded ahead: 206 MB in 3.5 s used (1 move), 1 MB in 250 ms wasted (1 move)'
     """
     parts = [

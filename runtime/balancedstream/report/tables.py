@@ -10,12 +10,12 @@ from balancedstream.core.samples import ShuffleRecord
 from balancedstream.record.records import DecisionRecord, KeyMoveRecord, MoveRecord
 from balancedstream.record.wording import (
     DECISION_LABELS,
+    describe_preparations,
     format_count,
     format_duration,
     format_elapsed,
     format_milliseconds,
     format_ratio,
-    say_preparations,
 )
 from balancedstream.report.figures import QuerySummary, RunSummary
 from balancedstream.report.outcome import say_pair
@@ -187,7 +187,7 @@ def moves_table(summary: RunSummary) -> str:
         )
         for move in reversed(summary.move_list[-SHOWN_MOVES:])
     ]
-    loaded = say_preparations(summary.preparations)
+    loaded = describe_preparations(summary.preparations)
     about = element("p", clean(f"{loaded[0].upper()}{loaded[1:]}."), css="about") if loaded else ""
     return about + _one_by_one("Moves", columns, rows, summary.moves)
 
