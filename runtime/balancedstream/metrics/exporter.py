@@ -42,7 +42,6 @@ from balancedstream.metrics.counters import (
     Stage,
     choose_shown,
 )
-from balancedstream.metrics.health import Health
 from balancedstream.metrics.page import (
     Page,
     write_application,
@@ -113,8 +112,7 @@ class Exporter(Metrics, Collector):
         self._queries: dict[str, Query] = {}
         self._shuffles: dict[str, Shuffle] = {}
         self._application = Application()
-        self._health = Health()
-        self._server = Server(self, self._health)
+        self._server = Server(self)
 
     def start(self, port: int, addr: str = "127.0.0.1") -> None:
         """Starts to serve, from a daemon thread; a server that already runs is closed first.
@@ -141,12 +139,7 @@ class Exporter(Metrics, Collector):
         self._server.close()
 
     def serve_report(self, render: Callable[[], str], version: Callable[[], object]) -> None:
-        """Serves the report of the run, as it was some seconds ago at the latest, at `/report`.
-
-        Args:
-            render: draws it as an HTML page; called from threads of the server.
-            version: equals what it was as long as there is nothing new to draw.
-        """
+        """Serves the report of the run, as it was some seconds ago at the latest, at `/report`."""
         self._server.report.follow(render, version)
 
     def on_batch(
@@ -156,17 +149,9 @@ class Exporter(Metrics, Collector):
         executors: Mapping[str, int],
         stages: Sequence[StageSample] = (),
     ) -> None:
-        """Adds a finished micro-batch.
-
-        Args:
-            sample: the batch as a whole.
-            tasks: its tasks, one per operator and state partition, all of `sample.query`.
-            executors: executors of the application that take work, id to cores; the series of
-                others are removed.
-            stages: all tasks of the batch by kind of stage.
-        """
+        """Adds a finished micro-batch; the series of executors that are not named are removed."""
         # It may have started before the loop did.
-        self._health.start_query(sample.query)
+        self._server.start_query(sample.query)
         period_s = max(sample.duration_s, sample.interval_s or 0.0, MIN_BATCH_S)
         with self._lock:
             query = self._query(sample.query)
@@ -186,7 +171,7 @@ class Exporter(Metrics, Collector):
 
     def on_idle(self, query: str, at_s: float) -> None:
         """Notes that a query waits for data, as Spark said at this time."""
-        self._health.start_query(query)
+        self._server.start_query(query)
         with self._lock:
             self._query(query).idle_s = at_s
 
@@ -201,25 +186,12 @@ class Exporter(Metrics, Collector):
             self._application.losses[cause] += 1
 
     def on_imbalance(self, query: str, operator: int, imbalance: float, bound: float) -> None:
-        """Notes how evenly an operator is spread.
-
-        Args:
-            query: the query's stable name or id.
-            operator: Spark's operator id within the query.
-            imbalance: busy time per core of the hottest executor over the mean, as measured.
-            bound: the least imbalance that any placement can reach.
-        """
+        """Notes how evenly an operator is spread."""
         with self._lock:
             self._operator(query, operator).balance = (imbalance, bound)
 
     def on_decision(self, query: str, operator: int, kind: str) -> None:
-        """Adds a balancing decision, "nothing to do" included.
-
-        Args:
-            query: the query's stable name or id.
-            operator: Spark's operator id within the query.
-            kind: one of `core.decisions.DecisionKind`.
-        """
+        """Adds a balancing decision, "nothing to do" included."""
         with self._lock:
             self._operator(query, operator).decisions[kind] += 1
 
@@ -229,22 +201,14 @@ class Exporter(Metrics, Collector):
             self._application.advised = count
 
     def on_moves_under_way(self, counts: Mapping[tuple[str, int], int]) -> None:
-        """Notes how many partitions are not yet on their target; 0 for operators left out.
-
-        Args:
-            counts: (query, operator) to partitions.
-        """
+        """Notes how many partitions are not yet on their target; 0 for operators left out."""
         with self._lock:
             for name, query in self._queries.items():
                 for number, operator in query.operators.items():
                     operator.under_way = counts.get((name, number), 0)
 
     def on_moves_prepared(self, counts: Mapping[tuple[str, int], int]) -> None:
-        """Notes for which operators state is loaded ahead of moves, and for how many just now.
-
-        Args:
-            counts: (query, operator) to partitions; operators left out have no move prepared.
-        """
+        """Notes for which operators state is loaded ahead of moves, and for how many just now."""
         with self._lock:
             for name, query in self._queries.items():
                 for number, operator in query.operators.items():
@@ -298,13 +262,7 @@ class Exporter(Metrics, Collector):
             self._application.key_moves_settled += 1
 
     def on_scale(self, before: int, after: int, wanted: int) -> None:
-        """Adds a scale action: another number of executors was requested.
-
-        Args:
-            before: executors requested until now.
-            after: executors that take work now.
-            wanted: executors requested from now on.
-        """
+        """Adds a scale action: another number of executors was requested."""
         with self._lock:
             self._application.live = after
             self._application.wanted = wanted
@@ -339,15 +297,15 @@ class Exporter(Metrics, Collector):
 
     def on_query_started(self, query: str) -> None:
         """Notes that a query runs; it has no series before its first batch."""
-        self._health.start_query(query)
+        self._server.start_query(query)
 
     def on_application_ended(self) -> None:
         """Notes that Spark stopped."""
-        self._health.end_application()
+        self._server.end_application()
 
     def on_query_ended(self, query: str) -> None:
         """Removes every series of the query; if it runs again, it starts from zero."""
-        self._health.end_query(query)
+        self._server.end_query(query)
         with self._lock:
             self._queries.pop(query, None)
             self._choose_shown()

@@ -26,18 +26,19 @@ LEAST_PAUSE_S = 5.0
 PAUSE_FACTOR = 20.0
 """After a page that took a second to draw, the next is drawn 20 seconds later at the earliest."""
 
-WAITING = (
+_PAGE = (
     '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    '<meta http-equiv="refresh" content="2">\n<title>BalancedStream</title>\n</head>\n<body>\n'
-    "<p>The job has started. It has not asked for a Spark session yet: when it does, the report of "
-    "its run is here. This page fetches itself again every two seconds.</p>\n</body>\n</html>\n"
+    '<meta http-equiv="refresh" content="{}">\n<title>BalancedStream</title>\n</head>\n<body>\n'
+    "<p>{}</p>\n</body>\n</html>\n"
 )
 
-FAILED = (
-    '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    '<meta http-equiv="refresh" content="30">\n<title>BalancedStream</title>\n</head>\n<body>\n'
-    "<p>The report cannot be drawn now; the job goes on. Its log says why.</p>\n</body>\n</html>\n"
+WAITING = _PAGE.format(
+    2,
+    "The job has started. It has not asked for a Spark session yet: when it does, the report of "
+    "its run is here. This page fetches itself again every two seconds.",
 )
+
+FAILED = _PAGE.format(30, "The report cannot be drawn now; the job goes on. Its log says why.")
 
 _HEADERS = [
     ("Content-Type", "text/html; charset=utf-8"),
@@ -53,11 +54,7 @@ _LOCAL_DOMAINS = ("localhost", "local", "internal", "svc")
 
 
 class LiveReport:
-    """Draws the page, and answers for it.
-
-    Args:
-        now_s: a clock that never goes back.
-    """
+    """Draws the page, and answers for it; `now_s` is a clock that never goes back."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -68,12 +65,7 @@ class LiveReport:
         self._next_s = 0.0
 
     def follow(self, render: Callable[[], str], version: Callable[[], object]) -> None:
-        """Serves the report of a run from now on.
-
-        Args:
-            render: draws it as an HTML page; called from threads of the server.
-            version: equals what it was as long as nothing happens.
-        """
+        """Serves the report of a run from now on; see `Metrics.serve_report`."""
         with self._drawing:
             self._render, self._version = render, version
             self._drawn, self._next_s = None, 0.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
@@ -12,7 +13,6 @@ from prometheus_client.registry import Collector
 
 from balancedstream.errors import InvalidInputError, PortInUseError
 from balancedstream.listening import choose_address
-from balancedstream.metrics.health import Health
 from balancedstream.metrics.live_report import LiveReport
 
 _OTHER_PORT = "Choose another port with --metrics-port; 0 picks a free one."
@@ -22,19 +22,21 @@ _OTHER_ADDRESS = "Use one of this machine's: 127.0.0.1, or 0.0.0.0 for all of th
 class Server:
     """Serves one collector's metrics at `/metrics`, a report and probes, from a daemon thread.
 
-    Args:
-        collector: asked for its metrics at each scrape.
-        health: answers `/readyz` and `/healthz`.
+    Kubernetes' probes ask whether a query runs, and whether a restart would mend something. A query
+    that hangs, or an executor that is missing, is no reason to restart a driver: the next one would
+    find the same sink or cluster. A process without Spark is. The answers are made of what the loop
+    said, and take no lock, so that no scrape can delay a probe.
 
     Attributes:
         report: the page at `/report`.
     """
 
-    def __init__(self, collector: Collector, health: Health) -> None:
-        self._health = health
+    def __init__(self, collector: Collector) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(collector)
         self._server: WSGIServer | None = None
+        self._running: set[str] = set()
+        self._without_spark = False
         self.report = LiveReport()
 
     def start(self, port: int, addr: str) -> None:
@@ -64,8 +66,7 @@ class Server:
                 raise PortInUseError(message) from error
             message = _not_served(f"metrics address: {addr!r}: {error}", _OTHER_ADDRESS)
             raise InvalidInputError(message) from error
-        metrics: Any = self._server.get_app()
-        self._server.set_app(self._health.serve_with(self._serve_report_beside(metrics)))
+        self._server.set_app(partial(self._answer, self._server.get_app()))
 
     @property
     def port(self) -> int | None:
@@ -79,16 +80,39 @@ class Server:
             self._server.server_close()
             self._server = None
 
-    def _serve_report_beside(self, metrics: Any) -> Any:
-        """A WSGI application that answers `/report`, and all else by another one."""
+    def start_query(self, query: str) -> None:
+        """A query runs; so Spark does, perhaps in another session than before."""
+        self._running.add(query)
+        self._without_spark = False
 
-        def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            if environ["PATH_INFO"] in {"/report", "/report/"}:
+    def end_query(self, query: str) -> None:
+        """A query ended."""
+        self._running.discard(query)
+
+    def end_application(self) -> None:
+        """Spark stopped; a script that goes on without it reads and writes nothing any more."""
+        self._running.clear()
+        self._without_spark = True
+
+    def _answer(
+        self, metrics: Any, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        """Answers a request as a WSGI application; `metrics` is one for all other paths."""
+        match environ["PATH_INFO"]:
+            case "/report" | "/report/":
                 return self.report.answer(environ, start_response)
-            answer: Iterable[bytes] = metrics(environ, start_response)
-            return answer
-
-        return application
+            case "/readyz":
+                good = bool(self._running)
+                said = "a query runs" if good else "no query runs"
+            case "/healthz":
+                good = not self._without_spark
+                said = "alive" if good else "Spark has stopped, and the script has not ended"
+            case _:
+                answer: Iterable[bytes] = metrics(environ, start_response)
+                return answer
+        status = "200 OK" if good else "503 Service Unavailable"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{said}\n".encode()]
 
 
 def _not_served(problem: str, remedy: str) -> str:

@@ -63,7 +63,12 @@ class Metrics:
     key_naming: KeyNaming = "plain"
 
     def serve_report(self, render: Callable[[], str], version: Callable[[], object]) -> None:
-        """Serves the report of the run, drawn by `render` while `version` changes."""
+        """Serves the report of the run.
+
+        Args:
+            render: draws it as an HTML page; called from any thread.
+            version: equals what it was as long as there is nothing new to draw.
+        """
 
     def on_batch(
         self,
@@ -72,7 +77,14 @@ class Metrics:
         executors: Mapping[str, int],
         stages: Sequence[StageSample] = (),
     ) -> None:
-        """A micro-batch finished; `executors` (id to cores) take work now."""
+        """A micro-batch finished.
+
+        Args:
+            sample: the batch as a whole.
+            tasks: its tasks, one per operator and state partition.
+            executors: executors of the application that take work, id to cores.
+            stages: all tasks of the batch by kind of stage.
+        """
 
     def on_idle(self, query: str, at_s: float) -> None:
         """A query waits for data, as Spark said at this time (seconds since the Unix epoch)."""
