@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from balancedstream.core.samples import KeySample, ShuffleRecord
 from balancedstream.record.records import (
@@ -31,12 +32,20 @@ from balancedstream.record.stores import BatchStore, MoveLedger
 
 KEPT_MOVES = 10_000
 KEPT_KEY_MOVES = 10_000
-KEPT_KEY_SAMPLES = 20_000
-KEPT_DECISIONS = 1_000
-KEPT_SCALES = 1_000
-KEPT_RESTARTS = 1_000
-KEPT_SHUFFLES = 1_000
 KEPT_QUERIES = 100
+KEPT: dict[type, int] = {
+    KeySample: 20_000,
+    ScaleRecord: 1_000,
+    DecisionRecord: 1_000,
+    RestartRecord: 1_000,
+    ShuffleRecord: 1_000,
+}
+"""How many of the latest records are kept of each kind that is only appended."""
+
+Place = tuple[str, int, int]
+"""What moves: query, operator and state partition (0-based)."""
+
+_Kept = TypeVar("_Kept", KeySample, ScaleRecord, DecisionRecord, RestartRecord, ShuffleRecord)
 
 
 class History:
@@ -48,9 +57,6 @@ class History:
     of last. Loads per partition are the bulk: 1.2 million of them are kept; beyond that the older
     batches keep their imbalance and bound only. All this together takes about 50 MB, which a small
     job never reaches. Counters are exact throughout.
-
-    Args:
-        run: where and with what the run takes place.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -61,11 +67,9 @@ class History:
         self._store = BatchStore()
         self._moves: MoveLedger[MoveRecord] = MoveLedger(KEPT_MOVES)
         self._key_moves: MoveLedger[KeyMoveRecord] = MoveLedger(KEPT_KEY_MOVES)
-        self._key_samples: deque[KeySample] = deque(maxlen=KEPT_KEY_SAMPLES)
-        self._scales: deque[ScaleRecord] = deque(maxlen=KEPT_SCALES)
-        self._decisions: deque[DecisionRecord] = deque(maxlen=KEPT_DECISIONS)
-        self._restarts: deque[RestartRecord] = deque(maxlen=KEPT_RESTARTS)
-        self._shuffles: deque[ShuffleRecord] = deque(maxlen=KEPT_SHUFFLES)
+        self._latest: dict[type, deque[Any]] = {
+            kind: deque(maxlen=most) for kind, most in KEPT.items()
+        }
 
     def add_batch(self, record: BatchRecord) -> None:
         """Appends a finished micro-batch."""
@@ -96,96 +100,52 @@ class History:
             self._moves.add(record)
 
     def change_move(
-        self,
-        query: str,
-        operator: int,
-        partition: int,
-        *,
-        preparing: bool,
-        prepared_s: float | None = None,
+        self, place: Place, *, preparing: bool, prepared_s: float | None = None
     ) -> MoveRecord | None:
-        """Notes how far the target of the partition's move is with its state.
-
-        Args:
-            query: the query's stable name or id.
-            operator: Spark's operator id within the query.
-            partition: state partition, 0-based.
-            preparing: whether it loads the state now.
-            prepared_s: seconds that it took; None if it does not have it.
+        """Notes whether a move's target loads the state now, or in how many seconds it did.
 
         Returns:
             The changed move; None if no move of that partition is under way.
         """
         with self._lock:
-            place = query, operator, partition
             return self._moves.change(place, preparing=preparing, prepared_s=prepared_s)
 
     def settle_move(
-        self,
-        query: str,
-        operator: int,
-        partition: int,
-        *,
-        settled_s: float,
-        restore_s: float | None,
+        self, place: Place, *, settled_s: float, restore_s: float | None
     ) -> MoveRecord | None:
-        """Marks the partition's move as in effect.
-
-        Args:
-            query: the query's stable name or id.
-            operator: Spark's operator id within the query.
-            partition: state partition, 0-based.
-            settled_s: when the first batch that ran the partition on the target had finished.
-            restore_s: seconds spent on loading its state; None if unknown.
+        """Marks the partition's move as in effect; the fields are as in `MoveRecord`.
 
         Returns:
             The settled move; None if no move of that partition was under way.
         """
         with self._lock:
-            place = query, operator, partition
-            settled = self._moves.end(
-                place, settled_s=settled_s, restore_s=restore_s, preparing=False
-            )
+            ended = {"settled_s": settled_s, "restore_s": restore_s, "preparing": False}
+            settled = self._moves.end(place, **ended)
             if settled is not None:
-                self._query(query).moves_settled += 1
+                self._query(settled.query).moves_settled += 1
                 self._totals.moves_settled += 1
             return settled
 
-    def drop_move(
-        self, query: str, operator: int, partition: int, *, dropped_s: float, reason: str
-    ) -> MoveRecord | None:
+    def drop_move(self, place: Place, *, dropped_s: float, reason: str) -> MoveRecord | None:
         """Marks the partition's move as given up.
-
-        Args:
-            query: the query's stable name or id.
-            operator: Spark's operator id within the query.
-            partition: state partition, 0-based.
-            dropped_s: seconds since the Unix epoch.
-            reason: why it was given up, for a person.
 
         Returns:
             The dropped move; None if no move of that partition was under way.
         """
         with self._lock:
-            return self._drop((query, operator, partition), dropped_s, reason)
+            return self._drop(place, dropped_s, reason)
 
     def add_preparation(
         self, outcome: PreparationOutcome, state_bytes: int, spent_s: float
     ) -> None:
-        """Counts state that was loaded ahead of a move, once its outcome is known.
-
-        Args:
-            outcome: whether it was of use.
-            state_bytes: its size.
-            spent_s: seconds that the target loaded it.
-        """
+        """Counts state that was loaded ahead of a move, once its outcome is known."""
         with self._lock:
             self._totals.preparations[outcome].add(state_bytes, spent_s)
 
     def add_key_samples(self, samples: Iterable[KeySample]) -> None:
         """Appends what the hottest keys of a batch cost."""
         with self._lock:
-            self._key_samples.extend(samples)
+            self._latest[KeySample].extend(samples)
 
     def add_key_move(self, record: KeyMoveRecord) -> None:
         """Appends a move of a key that was decided; an older one of that key is then dropped."""
@@ -202,21 +162,14 @@ class History:
     def settle_key_move(
         self, query: str, key: str, *, settled_s: float, settled_batch: int
     ) -> KeyMoveRecord | None:
-        """Marks the key's move as in effect.
-
-        Args:
-            query: the query's stable name or id.
-            key: the key, as in its move.
-            settled_s: when the first batch that had the key in the target had finished.
-            settled_batch: number of that batch.
+        """Marks the key's move as in effect; the fields are as in `KeyMoveRecord`.
 
         Returns:
             The settled move; None if no move of that key was under way.
         """
         with self._lock:
-            settled = self._key_moves.end(
-                (query, key), settled_s=settled_s, settled_batch=settled_batch
-            )
+            ended = {"settled_s": settled_s, "settled_batch": settled_batch}
+            settled = self._key_moves.end((query, key), **ended)
             if settled is not None:
                 self._query(query).key_moves_settled += 1
                 self._totals.key_moves_settled += 1
@@ -226,12 +179,6 @@ class History:
         self, query: str, key: str, *, dropped_s: float, reason: str
     ) -> KeyMoveRecord | None:
         """Marks the key's move as given up.
-
-        Args:
-            query: the query's stable name or id.
-            key: the key, as in its move.
-            dropped_s: seconds since the Unix epoch.
-            reason: why it was given up, for a person.
 
         Returns:
             The dropped move; None if no move of that key was under way.
@@ -243,25 +190,25 @@ class History:
         """Appends a change of the number of executors."""
         with self._lock:
             self._totals.scale_actions += 1
-            self._scales.append(record)
+            self._latest[ScaleRecord].append(record)
 
     def add_decision(self, record: DecisionRecord) -> None:
         """Appends a decision, "nothing to do" included."""
         with self._lock:
             self._totals.decisions += 1
-            self._decisions.append(record)
+            self._latest[DecisionRecord].append(record)
 
     def add_restart(self, record: RestartRecord) -> None:
         """Appends a restart of a query."""
         with self._lock:
             self._totals.restarts += 1
             self._query(record.query).restarts += 1
-            self._restarts.append(record)
+            self._latest[RestartRecord].append(record)
 
     def add_shuffle(self, record: ShuffleRecord) -> None:
         """Appends a micro-batch of a cost-aware shuffle."""
         with self._lock:
-            self._shuffles.append(record)
+            self._latest[ShuffleRecord].append(record)
 
     def end(self, ended_s: float) -> None:
         """Notes when the run ended, seconds since the Unix epoch."""
@@ -310,32 +257,27 @@ class History:
     @property
     def key_samples(self) -> tuple[KeySample, ...]:
         """What hot keys cost in the batches kept, in order of arrival."""
-        with self._lock:
-            return tuple(self._key_samples)
+        return self._list(KeySample)
 
     @property
     def scales(self) -> tuple[ScaleRecord, ...]:
         """The scale actions kept, in order."""
-        with self._lock:
-            return tuple(self._scales)
+        return self._list(ScaleRecord)
 
     @property
     def decisions(self) -> tuple[DecisionRecord, ...]:
         """The decisions kept, in order."""
-        with self._lock:
-            return tuple(self._decisions)
+        return self._list(DecisionRecord)
 
     @property
     def restarts(self) -> tuple[RestartRecord, ...]:
         """The restarts kept, in order."""
-        with self._lock:
-            return tuple(self._restarts)
+        return self._list(RestartRecord)
 
     @property
     def shuffles(self) -> tuple[ShuffleRecord, ...]:
         """The micro-batches of cost-aware shuffles kept, in order."""
-        with self._lock:
-            return tuple(self._shuffles)
+        return self._list(ShuffleRecord)
 
     def restore(self, records: Iterable[Record], totals: RunTotals) -> None:
         """Puts records back that an earlier history held.
@@ -348,6 +290,10 @@ class History:
             for record in records:
                 self._restore(record)
             self._totals = totals
+
+    def _list(self, kind: type[_Kept]) -> tuple[_Kept, ...]:
+        with self._lock:
+            return tuple(self._latest[kind])
 
     def _query(self, name: str) -> QueryTotals:
         query = self._queries.get(name)
@@ -366,12 +312,9 @@ class History:
             query.first_move_after_batch = move.decided_after_batch
         return query
 
-    def _drop(
-        self, place: tuple[str, int, int], dropped_s: float, reason: str
-    ) -> MoveRecord | None:
-        dropped = self._moves.end(
-            place, dropped_s=dropped_s, dropped_reason=reason, preparing=False
-        )
+    def _drop(self, place: Place, dropped_s: float, reason: str) -> MoveRecord | None:
+        ended = {"dropped_s": dropped_s, "dropped_reason": reason, "preparing": False}
+        dropped = self._moves.end(place, **ended)
         if dropped is not None:
             self._query(dropped.query).moves_dropped += 1
             self._totals.moves_dropped += 1
@@ -384,17 +327,9 @@ class History:
                 self._store.add(self._totals.batches, record)
             case MoveRecord():
                 self._moves.add(record)
-            case KeySample():
-                self._key_samples.append(record)
             case KeyMoveRecord():
                 self._key_moves.add(record)
-            case ScaleRecord():
-                self._scales.append(record)
-            case DecisionRecord():
-                self._decisions.append(record)
-            case RestartRecord():
-                self._restarts.append(record)
-            case ShuffleRecord():
-                self._shuffles.append(record)
             case QueryTotals():
                 self._queries[record.query] = record
+            case _:
+                self._latest[type(record)].append(record)

@@ -254,9 +254,8 @@ class Journal:
         preparing: bool,
         prepared_s: float | None = None,
     ) -> None:
-        record = self._history.change_move(
-            *operator, partition, preparing=preparing, prepared_s=prepared_s
-        )
+        place = *operator, partition
+        record = self._history.change_move(place, preparing=preparing, prepared_s=prepared_s)
         if record:
             self._spectator.on_move(record)
 
@@ -283,17 +282,16 @@ class Journal:
 
     def settle_move(self, operator: OperatorId, task: TaskSample) -> None:
         """A partition ran on its new executor."""
-        record = self._history.settle_move(
-            *operator, task.partition, settled_s=self._clock(), restore_s=task.restore_s
-        )
+        place = *operator, task.partition
+        settled_s, restore_s = self._clock(), task.restore_s
+        record = self._history.settle_move(place, settled_s=settled_s, restore_s=restore_s)
         if record:
             self._spectator.on_move(record)
         self._metrics.on_move_settled()
 
     def drop_move(self, operator: OperatorId, partition: int, reason: str) -> None:
         """A move is given up."""
-        record = self._history.drop_move(
-            *operator, partition, dropped_s=self._clock(), reason=reason
-        )
+        place = *operator, partition
+        record = self._history.drop_move(place, dropped_s=self._clock(), reason=reason)
         if record:
             self._spectator.on_move(record)

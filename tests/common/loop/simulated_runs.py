@@ -120,9 +120,7 @@ class Simulation:
         for move in self.history.moves:
             if move.query == self.scenario.query and move.under_way():
                 self.history.settle_move(
-                    move.query,
-                    move.operator,
-                    move.partition,
+                    move.place,
                     settled_s=self.now_s,
                     restore_s=round(self.random.uniform(0.05, 0.4), 3),
                 )

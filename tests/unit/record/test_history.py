@@ -147,7 +147,7 @@ def test_a_move_is_under_way_until_it_settles() -> None:
     history = History(RUN)
     history.add_move(move(7))
     assert history.moves[0].under_way()
-    settled = history.settle_move("q", 0, 7, settled_s=1_005.0, restore_s=0.25)
+    settled = history.settle_move(("q", 0, 7), settled_s=1_005.0, restore_s=0.25)
     assert settled == replace(move(7), settled_s=1_005.0, restore_s=0.25)
     assert history.moves == (settled,)
     assert (history.totals.moves, history.totals.moves_settled) == (1, 1)
@@ -156,9 +156,9 @@ def test_a_move_is_under_way_until_it_settles() -> None:
 def test_settling_or_dropping_what_is_not_under_way_changes_nothing() -> None:
     history = History(RUN)
     history.add_move(move(7))
-    history.settle_move("q", 0, 7, settled_s=1_005.0, restore_s=None)
-    assert history.settle_move("q", 0, 7, settled_s=1_006.0, restore_s=None) is None
-    assert history.drop_move("q", 0, 8, dropped_s=1_006.0, reason="gone") is None
+    history.settle_move(("q", 0, 7), settled_s=1_005.0, restore_s=None)
+    assert history.settle_move(("q", 0, 7), settled_s=1_006.0, restore_s=None) is None
+    assert history.drop_move(("q", 0, 8), dropped_s=1_006.0, reason="gone") is None
     assert (history.totals.moves_settled, history.totals.moves_dropped) == (1, 0)
 
 
@@ -180,7 +180,7 @@ def test_moves_are_bounded_and_the_first_one_is_remembered(monkeypatch: pytest.M
         history.add_move(replace(move(partition), decided_after_batch=partition + 4))
     assert [m.partition for m in history.moves] == [*range(90, 100)]
     assert history.queries[0].first_move_after_batch == 4
-    assert history.settle_move("q", 0, 3, settled_s=1.0, restore_s=None) is None
+    assert history.settle_move(("q", 0, 3), settled_s=1.0, restore_s=None) is None
 
 
 def test_a_key_is_under_way_until_it_is_there_or_stays() -> None:
@@ -201,7 +201,7 @@ def test_a_key_is_under_way_until_it_is_there_or_stays() -> None:
 
 def test_what_is_kept_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_module, "KEPT_KEY_MOVES", 10)
-    monkeypatch.setattr(history_module, "KEPT_KEY_SAMPLES", 20)
+    monkeypatch.setitem(history_module.KEPT, KeySample, 20)
     history = History(RUN)
     for number in range(100):
         history.add_key_move(key_move(f"k{number}"))
@@ -264,11 +264,11 @@ def test_a_history_that_was_read_goes_on_where_it_stopped() -> None:
     history.add_preparation("used", 1000, 2.5)
     for partition in range(3):
         history.add_move(move(partition))
-    history.settle_move("q", 0, 0, settled_s=1_002.0, restore_s=0.1)
+    history.settle_move(("q", 0, 0), settled_s=1_002.0, restore_s=0.1)
     read = read_history(write_history(history))
     for each in (history, read):
         each.add_preparation("used", 500, 0.5)
-        each.settle_move("q", 0, 2, settled_s=1_003.0, restore_s=0.2)
+        each.settle_move(("q", 0, 2), settled_s=1_003.0, restore_s=0.2)
         each.add_move(move(1, decided_s=1_004.0))
         each.add_batch(batch(5))
     same(read, history)
