@@ -14,17 +14,17 @@ from balancedstream.errors import InvalidInputError
 from balancedstream.record.history import History
 from balancedstream.record.history_lines import write_history
 from balancedstream.report.figures import RunSummary
-from balancedstream.report.outcome import say_outcome
+from balancedstream.report.outcome import describe_outcome
 from balancedstream.report.page import render_page
 from balancedstream.report.summary import summarize
 
 __all__ = [
     "RunSummary",
+    "describe_outcome",
     "prepare_directory",
     "publish_report",
     "render_json",
     "render_live_page",
-    "say_outcome",
     "summarize",
     "write_report",
 ]
@@ -77,7 +77,7 @@ def publish_report(
     except OSError as error:
         say(f"the report could not be written to {directory}: {error.strerror}")
         return
-    say(say_outcome(summary))
+    say(describe_outcome(summary))
     say(f"report: {directory / 'report.html'}")
 
 

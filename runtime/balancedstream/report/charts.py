@@ -23,10 +23,10 @@ from balancedstream.report.colours import COLOURS
 from balancedstream.report.marks import (
     diamond,
     distinct_windows,
+    draw_moves,
     move_marks,
     scale_marks,
     shade_windows,
-    triangle,
 )
 from balancedstream.report.summary import QueryRecords
 from balancedstream.report.svg import Figure, Panel, Scale, drawing, nice_ticks
@@ -61,11 +61,7 @@ def batch_time_figure(
         ),
     )
     marks = move_marks(axis, query.moves)
-    for x, count, title in marks:
-        panel.column(x, "move-line")
-        panel.add(triangle(axis.scale.px(x), 59.0, title))
-        if len(marks) <= 40:
-            panel.text(axis.scale.px(x), 44.0, str(count), css="mark-label", anchor="middle")
+    draw_moves(panel, marks)
     scaled = scale_marks(axis, scales)
     for x, title in scaled:
         panel.column(x, "scale-line")

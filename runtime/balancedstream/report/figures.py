@@ -21,15 +21,7 @@ from balancedstream.record.records import (
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The batches that a figure was taken over.
-
-    Attributes:
-        first_batch: number of the first of them.
-        last_batch: number of the last of them.
-        batches: how many counted (those that read rows).
-        median_rows: median rows a batch.
-        executors: median of live executors.
-    """
+    """The batches that a figure was taken over."""
 
     first_batch: int
     last_batch: int
@@ -40,19 +32,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSummary:
-    """One stateful operator of a query.
-
-    Attributes:
-        operator: Spark's operator id within the query.
-        name: the operator's short name.
-        partitions: number of state partitions.
-        busy_s: busy seconds over the whole run.
-        moves: moves decided, among those still on record.
-        imbalance_before: median over the batches before; None if there are too few.
-        imbalance_after: median over the batches after; None if there are too few.
-        bound: median of the least imbalance that any placement could reach, over the batches
-            after (before, if there are none after).
-    """
+    """One stateful operator of a query."""
 
     operator: int
     name: str
@@ -66,36 +46,7 @@ class OperatorSummary:
 
 @dataclass(frozen=True, slots=True)
 class QuerySummary:
-    """One query of the run.
-
-    Attributes:
-        query: the query's stable name or id.
-        rows: rows read from the sources over the whole run.
-        batches: finished micro-batches over the whole run.
-        query_restarts: restarts inside the run.
-        busy_s: busy seconds of stateful operators over the whole run.
-        moves: moves decided.
-        moves_settled: moves that took effect.
-        moves_dropped: moves given up.
-        key_moves: moves of keys decided.
-        key_moves_settled: moves of keys that took effect.
-        operator: the operator with the most busy time; the imbalance figures are its.
-        imbalance_before: of that operator.
-        imbalance_after: of that operator.
-        bound: of that operator.
-        median_batch_ms_before: median batch duration before.
-        median_batch_ms_after: median batch duration after.
-        p99_batch_ms_before: 99th percentile (nearest rank) before.
-        p99_batch_ms_after: 99th percentile (nearest rank) after.
-        batches_before: warm batches with rows before the first move; too few for figures where
-            something moved and they are fewer than `MIN_BEFORE_BATCHES`.
-        batches_after: batches with rows after the moves; too few for figures where something moved
-            and they are fewer than `MIN_AFTER_BATCHES`.
-        before: the batches that the figures before are taken over; None if there are too few.
-        after: the batches that the figures after are taken over; None if there are too few.
-        has_state: whether it keeps state, measured or not.
-        operators: every stateful operator that was measured, the busiest first.
-    """
+    """One query of the run."""
 
     query: str
     rows: int
@@ -125,46 +76,7 @@ class QuerySummary:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One run: counts over all queries, and the figures of the busiest query on top.
-
-    Attributes:
-        format: version of this schema.
-        app: name of the script or application.
-        spark_version: for instance "4.3.0".
-        python_version: for instance "3.11.7".
-        started_s: seconds since the Unix epoch.
-        ended_s: seconds since the Unix epoch; None if the run went on.
-        cores: processor cores of the machine or cluster.
-        executors: live executors at the last batch; None before the first.
-        rows: rows read, over all queries.
-        batches: finished micro-batches, over all queries.
-        query_restarts: restarts of queries inside the run.
-        moves: moves decided.
-        moves_settled: moves that took effect.
-        moves_dropped: moves given up.
-        key_moves: moves of keys decided.
-        key_moves_settled: moves of keys that took effect.
-        scale_actions: changes of the number of executors.
-        decisions: decisions taken, "nothing to do" included.
-        preparations: state that was loaded ahead of moves, by outcome.
-        headline_query: the query with the most busy time; the seven figures below are its.
-        imbalance_before: median imbalance of its busiest operator before the first move.
-        imbalance_after: the same after the last move settled.
-        bound: median of the least imbalance that any placement could reach.
-        median_batch_ms_before: median batch duration before.
-        median_batch_ms_after: median batch duration after.
-        p99_batch_ms_before: 99th percentile of the batch duration before.
-        p99_batch_ms_after: 99th percentile of the batch duration after.
-        queries: every query, the busiest first.
-        move_list: the latest moves, in order of decision.
-        key_move_list: the latest moves of keys, in order of decision.
-        scale_action_list: the latest scale actions, in order.
-        decision_list: the latest decisions, in order.
-        restart_list: the latest restarts, in order.
-        shuffle_list: the latest micro-batches of cost-aware shuffles, in order.
-        notes: what a reader should know when comparing the figures.
-        settings: the policy in force.
-    """
+    """One run: counts over all queries, and the figures of the busiest query on top."""
 
     format: int
     app: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from balancedstream.record.wording import format_duration
 from balancedstream.report.axis import BatchAxis, headroom, tick_duration, widen
 from balancedstream.report.colours import COLOURS, hottest
-from balancedstream.report.marks import key_move_marks, triangle
+from balancedstream.report.marks import draw_moves, key_move_marks
 from balancedstream.report.summary import QueryRecords
 from balancedstream.report.svg import LEFT, Figure, Panel, Scale, drawing
 
@@ -63,12 +63,9 @@ def hot_keys_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Figu
     axis.draw_gaps(costs)
     axis.draw_gaps(lanes)
     marks = key_move_marks(axis, [move for move in query.key_moves if move.operator == operator])
-    for x, count, title in marks:
-        costs.column(x, "move-line")
+    draw_moves(costs, marks)
+    for x, _, _ in marks:
         lanes.column(x, "move-line")
-        costs.add(triangle(axis.scale.px(x), 59.0, title))
-        if len(marks) <= 40:
-            costs.text(axis.scale.px(x), 44.0, str(count), css="mark-label", anchor="middle")
     for i, (key, css) in enumerate(colours.items()):
         costs.line(axis.runs(hot.busy_s(key)), f"line {css}")
         within = (i + 1) / (len(colours) + 1)

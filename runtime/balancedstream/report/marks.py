@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from balancedstream.record.records import BatchRecord, KeyMoveRecord, MoveRecord, ScaleRecord
 from balancedstream.record.wording import plural
@@ -10,51 +11,69 @@ from balancedstream.report.axis import BatchAxis, split
 from balancedstream.report.summary import QueryRecords
 from balancedstream.report.svg import Panel, clean, element
 
+_Move = TypeVar("_Move", MoveRecord, KeyMoveRecord)
+
 MARKS = 120
 MARK_TITLE_MOVES = 8
 
 
-def move_marks(axis: BatchAxis, moves: Sequence[MoveRecord]) -> list[tuple[float, int, str]]:
+Mark = tuple[float, int, str]
+"""Place on the axis, number of moves, and title."""
+
+
+def move_marks(axis: BatchAxis, moves: Sequence[MoveRecord]) -> list[Mark]:
     """Groups moves by the batch edge they took effect at; many edges are joined."""
-    by_place: dict[float, list[MoveRecord]] = {}
-    for move in moves:
-        by_place.setdefault(axis.after_batch(move.decided_after_batch), []).append(move)
-    places = sorted(by_place)
     marks = []
-    for group in split(len(places), MARKS):
-        joined = [move for i in group for move in by_place[places[i]]]
-        listed = "; ".join(
+    for place, joined in _join(moves, lambda move: axis.after_batch(move.decided_after_batch)):
+        listed = _list(
             f"partition {move.partition} of operator {move.operator}: "
             f"{move.source or 'nowhere'} to {move.target}"
-            for move in joined[:MARK_TITLE_MOVES]
+            for move in joined
         )
-        more = f"; {len(joined) - MARK_TITLE_MOVES} more" if len(joined) > MARK_TITLE_MOVES else ""
         title = f"{plural(len(joined), 'move')} after batch {joined[0].decided_after_batch:,}"
-        marks.append(
-            (places[group[0]], len(joined), f"{title}: {listed}{more}. {joined[0].reason}")
-        )
+        marks.append((place, len(joined), f"{title}: {listed}. {joined[0].reason}"))
     return marks
 
 
-def key_move_marks(axis: BatchAxis, moves: Sequence[KeyMoveRecord]) -> list[tuple[float, int, str]]:
+def key_move_marks(axis: BatchAxis, moves: Sequence[KeyMoveRecord]) -> list[Mark]:
     """Groups moves of keys by the batch they took effect in; many are joined."""
-    by_batch: dict[int, list[KeyMoveRecord]] = {}
-    for move in moves:
-        if move.settled_batch is not None:
-            by_batch.setdefault(move.settled_batch, []).append(move)
-    batches = sorted(by_batch)
     marks = []
-    for group in split(len(batches), MARKS):
-        joined = [move for i in group for move in by_batch[batches[i]]]
-        first = batches[group[0]]
-        listed = "; ".join(
-            f"{move.key}: partition {move.source} to {move.target}"
-            for move in joined[:MARK_TITLE_MOVES]
-        )
-        more = f"; {len(joined) - MARK_TITLE_MOVES} more" if len(joined) > MARK_TITLE_MOVES else ""
-        title = f"{plural(len(joined), 'key')} moved in batch {first:,}: {listed}{more}"
-        marks.append((axis.after_batch(first - 1), len(joined), f"{title}. {joined[0].reason}"))
+    for batch, joined in _join(moves, lambda move: move.settled_batch):
+        listed = _list(f"{move.key}: partition {move.source} to {move.target}" for move in joined)
+        title = f"{plural(len(joined), 'key')} moved in batch {batch:,}: {listed}"
+        place = axis.after_batch(int(batch) - 1)
+        marks.append((place, len(joined), f"{title}. {joined[0].reason}"))
     return marks
+
+
+def _join(
+    moves: Iterable[_Move], place_of: Callable[[_Move], float | None]
+) -> Iterator[tuple[float, list[_Move]]]:
+    """The first place of each of at most `MARKS` groups, and the moves there."""
+    by_place: dict[float, list[_Move]] = {}
+    for move in moves:
+        place = place_of(move)
+        if place is not None:
+            by_place.setdefault(place, []).append(move)
+    places = sorted(by_place)
+    for group in split(len(places), MARKS):
+        yield places[group[0]], [move for i in group for move in by_place[places[i]]]
+
+
+def _list(described: Iterable[str]) -> str:
+    first = [*described]
+    more = f"; {len(first) - MARK_TITLE_MOVES} more" if len(first) > MARK_TITLE_MOVES else ""
+    return "; ".join(first[:MARK_TITLE_MOVES]) + more
+
+
+def draw_moves(panel: Panel, marks: Sequence[Mark]) -> None:
+    """Marks moves over a panel: a line, a triangle and, if they are not many, their number."""
+    for x, count, title in marks:
+        at_px = panel.x.px(x)
+        panel.column(x, "move-line")
+        panel.add(triangle(at_px, 59.0, title))
+        if len(marks) <= 40:
+            panel.text(at_px, 44.0, str(count), css="mark-label", anchor="middle")
 
 
 def scale_marks(axis: BatchAxis, scales: Sequence[ScaleRecord]) -> list[tuple[float, str]]:

@@ -11,18 +11,18 @@ from balancedstream.record.wording import (
     plural,
 )
 from balancedstream.report.figures import RunSummary
-from balancedstream.report.windows import say_too_few
+from balancedstream.report.windows import describe_too_few
 
 TOO_FEW = "too few batches"
 
 
-def say_outcome(summary: RunSummary) -> str:
+def describe_outcome(summary: RunSummary) -> str:
     """Says what balancing did to the busiest query, the result first."""
     if summary.batches == 0:
         ended = "finished in this run" if summary.ended_s is not None else "has finished yet"
         return f"No micro-batch {ended}, so there are no figures."
     if summary.moves == summary.key_moves == 0:
-        return _say_imbalance(summary)
+        return _describe_imbalance(summary)
     moves = plural(summary.moves, "state partition move")
     if summary.key_moves:
         keys = plural(summary.key_moves, "key move")
@@ -32,10 +32,10 @@ def say_outcome(summary: RunSummary) -> str:
         if summary.query_restarts == 0
         else f"with {plural(summary.query_restarts, 'restart')}"
     )
-    missing = say_what_is_missing(summary)
+    missing = describe_what_is_missing(summary)
     if missing:
         return f"{moves}, {restarts}. What they brought cannot be said: {missing}."
-    said = _say_batches(summary.median_batch_ms_before, summary.median_batch_ms_after)
+    said = _describe_batches(summary.median_batch_ms_before, summary.median_batch_ms_after)
     if summary.imbalance_before is not None and summary.imbalance_after is not None:
         said += (
             "The hottest executor's load went from "
@@ -45,7 +45,7 @@ def say_outcome(summary: RunSummary) -> str:
     return f"{said}{moves}, {restarts}."
 
 
-def _say_imbalance(summary: RunSummary) -> str:
+def _describe_imbalance(summary: RunSummary) -> str:
     """Nothing moved: says how even the load was."""
     nothing = "Nothing moved" if summary.ended_s is not None else "Nothing has moved yet"
     if not any(query.has_state for query in summary.queries):
@@ -61,7 +61,7 @@ def _say_imbalance(summary: RunSummary) -> str:
     )
 
 
-def _say_batches(before_ms: float | None, after_ms: float | None) -> str:
+def _describe_batches(before_ms: float | None, after_ms: float | None) -> str:
     if before_ms is None or after_ms is None or before_ms <= 0:
         return ""
     before, after = format_milliseconds(before_ms), format_milliseconds(after_ms)
@@ -72,12 +72,14 @@ def _say_batches(before_ms: float | None, after_ms: float | None) -> str:
     return f"Batches take {abs(percent)} % {'less' if percent < 0 else 'more'} time: {median}. "
 
 
-def say_pair(before: float | None, after: float | None, form: Callable[[float | None], str]) -> str:
+def describe_pair(
+    before: float | None, after: float | None, form: Callable[[float | None], str]
+) -> str:
     """A figure before and after.
 
-    >>> say_pair(1.68, 1.2, format_ratio), say_pair(1.68, None, format_ratio)
+    >>> describe_pair(1.68, 1.2, format_ratio), describe_pair(1.68, None, format_ratio)
     ('1.68 → 1.20', '1.68 → too few batches')
-    >>> say_pair(None, None, format_ratio), say_pair(1.2, 1.2, format_ratio)
+    >>> describe_pair(None, None, format_ratio), describe_pair(1.2, 1.2, format_ratio)
     ('too few batches', '1.20')
     """
     if before == after:
@@ -85,9 +87,9 @@ def say_pair(before: float | None, after: float | None, form: Callable[[float | 
     return " → ".join(TOO_FEW if each is None else form(each) for each in (before, after))
 
 
-def say_what_is_missing(summary: RunSummary) -> str:
+def describe_what_is_missing(summary: RunSummary) -> str:
     """Why the busiest query has no figures before or after; empty where it has both or no moves."""
     if not summary.queries or summary.queries[0].moves == summary.queries[0].key_moves == 0:
         return ""
     query = summary.queries[0]
-    return "; ".join(say_too_few(query.batches_before, query.batches_after))
+    return "; ".join(describe_too_few(query.batches_before, query.batches_after))

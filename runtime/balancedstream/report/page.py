@@ -27,7 +27,12 @@ from balancedstream.report.charts import (
 from balancedstream.report.colours import executor_colours
 from balancedstream.report.figures import OperatorSummary, QuerySummary, RunSummary
 from balancedstream.report.hot_keys import hot_keys_figure
-from balancedstream.report.outcome import TOO_FEW, say_outcome, say_pair, say_what_is_missing
+from balancedstream.report.outcome import (
+    TOO_FEW,
+    describe_outcome,
+    describe_pair,
+    describe_what_is_missing,
+)
 from balancedstream.report.placements import partition_figure, placement_figure
 from balancedstream.report.summary import QueryRecords, busiest_operators, records_by_query
 from balancedstream.report.svg import Figure, clean, element
@@ -117,13 +122,13 @@ def _heading(summary: RunSummary) -> str:
         (
             element("h1", clean(summary.app)),
             element("p", clean(" · ".join(facts)), css="about"),
-            element("p", clean(say_outcome(summary)), css="sentence"),
-            _say_last_decision(summary),
+            element("p", clean(describe_outcome(summary)), css="sentence"),
+            _describe_last_decision(summary),
         )
     )
 
 
-def _say_last_decision(summary: RunSummary) -> str:
+def _describe_last_decision(summary: RunSummary) -> str:
     """Of a run that goes on: what was decided last, and why."""
     if summary.ended_s is not None or not summary.decision_list:
         return ""
@@ -171,7 +176,7 @@ def _detail_p99(summary: RunSummary) -> str:
     before_ms, after_ms = summary.p99_batch_ms_before, summary.p99_batch_ms_after
     if before_ms is None or after_ms is None:
         return ""
-    said = f"99th percentile: {say_pair(before_ms, after_ms, format_milliseconds)}"
+    said = f"99th percentile: {describe_pair(before_ms, after_ms, format_milliseconds)}"
     return clean(said) + _change(before_ms, after_ms)
 
 
@@ -179,7 +184,7 @@ def _counts(summary: RunSummary) -> list[str]:
     """Writes how much there was; what did not happen is left out."""
     tiles = []
     if summary.moves:
-        tiles.append(_tile("Moves", format_count(summary.moves), clean(_say_moves(summary))))
+        tiles.append(_tile("Moves", format_count(summary.moves), clean(_describe_moves(summary))))
     if summary.key_moves:
         settled = f"{format_count(summary.key_moves_settled)} settled"
         tiles.append(_tile("Moves of keys", format_count(summary.key_moves), clean(settled)))
@@ -196,7 +201,7 @@ def _counts(summary: RunSummary) -> list[str]:
     return tiles
 
 
-def _say_moves(summary: RunSummary) -> str:
+def _describe_moves(summary: RunSummary) -> str:
     parts = []
     if len(summary.queries) > 1:
         headline = summary.queries[0]
@@ -244,7 +249,7 @@ def _change(before: float | None, after: float | None) -> str:
 
 def _notes(summary: RunSummary) -> str:
     # The sentence at the top says it of the busiest query.
-    missing = say_what_is_missing(summary)
+    missing = describe_what_is_missing(summary)
     said = {f"{summary.headline_query}: {side}." for side in missing.split("; ")}
     notes = [element("li", clean(note)) for note in summary.notes if note not in said]
     return element("div", element("ul", *notes), css="notes") if notes else ""
@@ -282,7 +287,7 @@ def _query_section(
 
 
 def _operator_facts(operator: OperatorSummary) -> str:
-    pair = say_pair(operator.imbalance_before, operator.imbalance_after, format_ratio)
+    pair = describe_pair(operator.imbalance_before, operator.imbalance_after, format_ratio)
     imbalance = f"{TOO_FEW} for an imbalance" if pair == TOO_FEW else f"imbalance {pair}"
     bound = f", bound {format_ratio(operator.bound)}" if operator.bound is not None else ""
     return (

@@ -12,7 +12,7 @@ from balancedstream.report.axis import headroom, tick_duration
 from balancedstream.report.colours import executor_legend, executor_order, hottest
 from balancedstream.report.summary import QueryRecords, loads_of
 from balancedstream.report.svg import LEFT, RIGHT, Figure, Panel, Scale, drawing
-from balancedstream.report.windows import MIN_AFTER_BATCHES, say_too_few
+from balancedstream.report.windows import MIN_AFTER_BATCHES, describe_too_few
 
 COLUMNS = 12
 BARS = 48
@@ -103,7 +103,7 @@ def placement_figure(
         panels.append(panel)
     caption = "Each column is an executor, each block a state partition. The number above a column"
     caption += " is the executor's load divided by the mean."
-    caption += _say_window(query)
+    caption += _describe_window(query)
     if rest:
         caption += f" Shown: the {len(columns)} hottest executors, and the mean of the others."
     executors = {executor for _, p in placements for executor in p.executor}
@@ -277,11 +277,11 @@ def _placements(query: QueryRecords, operator: int) -> list[tuple[str, Placement
     ]
 
 
-def _say_window(query: QueryRecords) -> str:
+def _describe_window(query: QueryRecords) -> str:
     """What is missing beside the placement that is drawn."""
     if query.totals.first_move_after_batch is None or (query.before and query.after):
         return ""
-    missing = say_too_few(query.windows.batches_before, query.windows.batches_after)
+    missing = describe_too_few(query.windows.batches_before, query.windows.batches_after)
     return f" Not compared: {'; '.join(missing)}."
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from balancedstream.core.samples import KeySample
 from balancedstream.record.history import History
@@ -20,7 +20,7 @@ from balancedstream.record.records import (
 )
 from balancedstream.record.wording import format_change, format_count, format_ratio, plural
 from balancedstream.report.figures import OperatorSummary, QuerySummary, RunSummary, Window
-from balancedstream.report.windows import Windows, find_windows, say_too_few
+from balancedstream.report.windows import Windows, describe_too_few, find_windows
 
 FORMAT = 1
 
@@ -30,6 +30,16 @@ LISTED_DECISIONS = 100
 LISTED_SCALE_ACTIONS = 1_000
 LISTED_RESTARTS = 100
 LISTED_SHUFFLES = 1_000
+
+COUNTS = (
+    *("rows", "batches", "moves", "moves_settled", "moves_dropped"),
+    *("key_moves", "key_moves_settled"),
+)
+OF_OPERATOR = ("imbalance_before", "imbalance_after", "bound")
+OF_BATCHES = tuple(
+    f"{figure}_batch_ms_{side}" for figure in ("median", "p99") for side in ("before", "after")
+)
+"""Figures that a query has, and the run has of its busiest query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +74,7 @@ class QueryRecords:
 
 
 def records_by_query(history: History) -> tuple[QueryRecords, ...]:
-    """Splits a history by query, the busiest first.
-
-    Args:
-        history: the record of the run.
-
-    Returns:
-        One entry for each query that finished a batch.
-    """
+    """Splits a history by query, the busiest first, without those that finished no batch."""
     batches, moves = _by_query(history.batches), _by_query(history.moves)
     key_moves, key_samples = _by_query(history.key_moves), _by_query(history.key_samples)
     records = [
@@ -127,25 +130,13 @@ def summarize(history: History, notes: Sequence[str] = ()) -> RunSummary:
         ended_s=run.ended_s,
         cores=run.cores,
         executors=batches[-1].executors if batches else None,
-        rows=totals.rows,
-        batches=totals.batches,
         query_restarts=totals.restarts,
-        moves=totals.moves,
-        moves_settled=totals.moves_settled,
-        moves_dropped=totals.moves_dropped,
-        key_moves=totals.key_moves,
-        key_moves_settled=totals.key_moves_settled,
+        **_pick(COUNTS, totals),
         scale_actions=totals.scale_actions,
         decisions=totals.decisions,
         preparations=totals.preparations,
         headline_query=headline.query if headline else None,
-        imbalance_before=headline.imbalance_before if headline else None,
-        imbalance_after=headline.imbalance_after if headline else None,
-        bound=headline.bound if headline else None,
-        median_batch_ms_before=headline.median_batch_ms_before if headline else None,
-        median_batch_ms_after=headline.median_batch_ms_after if headline else None,
-        p99_batch_ms_before=headline.p99_batch_ms_before if headline else None,
-        p99_batch_ms_after=headline.p99_batch_ms_after if headline else None,
+        **_pick((*OF_OPERATOR, *OF_BATCHES), headline),
         queries=queries,
         move_list=history.moves[-LISTED_MOVES:],
         key_move_list=history.key_moves[-LISTED_KEY_MOVES:],
@@ -169,6 +160,11 @@ def loads_of(batches: Sequence[BatchRecord], operator: int) -> tuple[OperatorBat
     return tuple(load for batch in batches for load in batch.loads if load.operator == operator)
 
 
+def _pick(names: Iterable[str], source: object) -> dict[str, Any]:
+    """These attributes; None where there is no source."""
+    return {name: getattr(source, name, None) for name in names}
+
+
 def _summarize_query(query: QueryRecords) -> QuerySummary:
     totals = query.totals
     operators = tuple(_summarize_operator(query, operator) for operator in busiest_operators(query))
@@ -187,9 +183,7 @@ def _summarize_query(query: QueryRecords) -> QuerySummary:
         key_moves=totals.key_moves,
         key_moves_settled=totals.key_moves_settled,
         operator=busiest.operator if busiest else None,
-        imbalance_before=busiest.imbalance_before if busiest else None,
-        imbalance_after=busiest.imbalance_after if busiest else None,
-        bound=busiest.bound if busiest else None,
+        **_pick(OF_OPERATOR, busiest),
         median_batch_ms_before=_median(before_ms),
         median_batch_ms_after=_median(after_ms),
         p99_batch_ms_before=_p99(before_ms),
@@ -236,7 +230,7 @@ def _cautions(query: QuerySummary) -> list[str]:
     if query.moves == query.key_moves == 0:
         return []
     name, before, after = query.query, query.before, query.after
-    too_few = say_too_few(query.batches_before, query.batches_after)
+    too_few = describe_too_few(query.batches_before, query.batches_after)
     cautions = [f"{name}: {side}." for side in too_few]
     if before and after:
         cautions += _compare(name, before, after)

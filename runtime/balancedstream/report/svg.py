@@ -125,25 +125,17 @@ class Panel:
         """Draws grid lines with their values, and the axis label above the panel."""
         for value in nice_ticks(self.y.low, self.y.high, 4) if ticks is None else ticks:
             y = self.y.px(value)
-            self._drawn.append(
-                element("line", x1=self.x.start_px, x2=self.x.end_px, y1=y, y2=y, css="grid")
-            )
+            self._line(self.x.start_px, self.x.end_px, y, y, "grid")
             self.text(self.x.start_px - 8, y + 4, format_tick(value), css="tick", anchor="end")
         self.text(self.x.start_px, self.y.end_px - label_lift_px, label, css="axis")
 
     def x_axis(self, ticks: Iterable[tuple[float, str, str]], label: str) -> None:
         """Draws tick labels in one or two lines under the panel, and the axis label."""
         bottom = self.y.start_px
-        self._drawn.append(
-            element(
-                "line", x1=self.x.start_px, x2=self.x.end_px, y1=bottom, y2=bottom, css="baseline"
-            )
-        )
+        self._line(self.x.start_px, self.x.end_px, bottom, bottom, "baseline")
         for value, first_line, second_line in ticks:
             x = self.x.px(value)
-            self._drawn.append(
-                element("line", x1=x, x2=x, y1=bottom, y2=bottom + 4, css="baseline")
-            )
+            self._line(x, x, bottom, bottom + 4, "baseline")
             self.text(x, bottom + 17, first_line, css="tick", anchor="middle")
             if second_line:
                 self.text(x, bottom + 31, second_line, css="tick faint", anchor="middle")
@@ -204,17 +196,14 @@ class Panel:
     def rule(self, y: float, css: str, x: tuple[float, float] | None = None) -> None:
         """Draws a horizontal line at a value, across the panel or between two x values."""
         left, right = x if x is not None else (self.x.low, self.x.high)
-        height = self.y.px(y)
-        self._drawn.append(
-            element("line", x1=self.x.px(left), x2=self.x.px(right), y1=height, y2=height, css=css)
-        )
+        self._line(self.x.px(left), self.x.px(right), self.y.px(y), self.y.px(y), css)
 
     def column(self, x: float, css: str) -> None:
         """Draws a vertical line at a value, over the panel's height."""
-        at = self.x.px(x)
-        self._drawn.append(
-            element("line", x1=at, x2=at, y1=self.y.start_px, y2=self.y.end_px, css=css)
-        )
+        self._line(self.x.px(x), self.x.px(x), self.y.start_px, self.y.end_px, css)
+
+    def _line(self, x1: float, x2: float, y1: float, y2: float, css: str) -> None:
+        self._drawn.append(element("line", x1=x1, x2=x2, y1=y1, y2=y2, css=css))
 
     def hover(self, x: tuple[float, float], title: str) -> None:
         """Lays an invisible strip over the panel's height that shows a title under the pointer."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from balancedstream.core.samples import ShuffleRecord
@@ -18,7 +17,7 @@ from balancedstream.record.wording import (
     format_ratio,
 )
 from balancedstream.report.figures import QuerySummary, RunSummary
-from balancedstream.report.outcome import say_pair
+from balancedstream.report.outcome import describe_pair
 from balancedstream.report.svg import clean, element
 
 DRAWN_QUERIES = 4
@@ -54,10 +53,10 @@ def pairs_of(query: QuerySummary) -> tuple[str, str, str]:
     """Imbalance, bound and median batch of a query, as text."""
     imbalance, bound = "no state", ""
     if query.operators:
-        imbalance = say_pair(query.imbalance_before, query.imbalance_after, format_ratio)
+        imbalance = describe_pair(query.imbalance_before, query.imbalance_after, format_ratio)
         bound = format_ratio(query.bound) if query.bound is not None else ""
     before_ms, after_ms = query.median_batch_ms_before, query.median_batch_ms_after
-    return imbalance, bound, say_pair(before_ms, after_ms, format_milliseconds)
+    return imbalance, bound, describe_pair(before_ms, after_ms, format_milliseconds)
 
 
 def shuffles_table(records: Sequence[ShuffleRecord]) -> str:
@@ -114,18 +113,17 @@ def decisions_table(summary: RunSummary) -> str:
     columns = [("time", "time"), ("", "query"), ("", "decision"), ("reason", "reason"),
                ("number", "imbalance"), ("number", "bound"), ("number", "moves")]  # fmt: skip
     rows = []
-    for repeated in reversed(_merge_repeated(summary.decision_list)):
-        decision = repeated.last
+    for decision, times in reversed(_merge_repeated(summary.decision_list)):
         about = decision.query or "all"
         if decision.operator is not None:
             about += f", operator {decision.operator}"
-        times = f" {repeated.times} times" if repeated.times > 1 else ""
+        repeats = f" {times} times" if times > 1 else ""
         label = DECISION_LABELS[decision.kind]
         rows.append(
             (
                 format_elapsed(decision.at_s - summary.started_s),
                 clean(about),
-                element("span", clean(label), css=f"kind {clean(decision.kind)}") + times,
+                element("span", clean(label), css=f"kind {clean(decision.kind)}") + repeats,
                 clean(decision.reason),
                 format_ratio(decision.imbalance),
                 format_ratio(decision.bound),
@@ -145,25 +143,21 @@ def decisions_table(summary: RunSummary) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Repeated:
-    """Consecutive decisions of one kind about one operator; the last one stands for all."""
+def _merge_repeated(decisions: Sequence[DecisionRecord]) -> list[tuple[DecisionRecord, int]]:
+    """Joins repeated decisions that changed nothing, also where decisions on others lie between.
 
-    last: DecisionRecord
-    times: int
-
-
-def _merge_repeated(decisions: Sequence[DecisionRecord]) -> list[_Repeated]:
-    """Joins repeated decisions that changed nothing, also where decisions on others lie between."""
-    merged: dict[tuple[str, int | None], list[_Repeated]] = {}
+    Returns:
+        The last one of each, and how many it stands for.
+    """
+    merged: dict[tuple[str, int | None], list[tuple[DecisionRecord, int]]] = {}
     for decision in decisions:
         about = merged.setdefault((decision.query, decision.operator), [])
-        if about and about[-1].last.kind == decision.kind not in REPORTED_KINDS:
-            about[-1] = _Repeated(decision, about[-1].times + 1)
+        if about and about[-1][0].kind == decision.kind not in REPORTED_KINDS:
+            about[-1] = decision, about[-1][1] + 1
         else:
-            about.append(_Repeated(decision, 1))
+            about.append((decision, 1))
     everything = [repeated for about in merged.values() for repeated in about]
-    return sorted(everything, key=lambda repeated: repeated.last.at_s)
+    return sorted(everything, key=lambda repeated: repeated[0].at_s)
 
 
 def moves_table(summary: RunSummary) -> str:

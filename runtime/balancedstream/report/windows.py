@@ -66,14 +66,10 @@ def find_windows(
     )
 
 
-def say_too_few(before: int, after: int) -> tuple[str, ...]:
+def describe_too_few(before: int, after: int) -> tuple[str, ...]:
     """Says which side of a query that had moves has too few batches for figures.
 
-    Args:
-        before: batches that could stand for "before".
-        after: batches that could stand for "after".
-
-    >>> say_too_few(2, 30)
+    >>> describe_too_few(2, 30)
     ('too few batches before the first move (2, at least 5 are needed)',)
     """
     sides = (
@@ -90,16 +86,10 @@ def say_too_few(before: int, after: int) -> tuple[str, ...]:
 def batches_before(
     batches: Sequence[BatchRecord], first_move_after_batch: int | None
 ) -> tuple[BatchRecord, ...]:
-    """Picks the batches that no move of ours had touched.
+    """Picks the batches with rows that no move of ours had touched; see `find_windows`.
 
-    Args:
-        batches: batches of one query, in order.
-        first_move_after_batch: the last batch that finished before the first move was decided;
-            None if nothing moved.
-
-    Returns:
-        The batches up to that one that read rows. The query's first batch is left out: it starts
-        Python workers and compiles code, which has nothing to do with balance.
+    The query's first batch is left out: it starts Python workers and compiles code, which has
+    nothing to do with balance.
     """
     last = math.inf if first_move_after_batch is None else first_move_after_batch
     return tuple(batch for batch in batches[1:] if batch.batch <= last and batch.input_rows > 0)
@@ -110,13 +100,7 @@ def batches_after(
     moves: Sequence[Move],
     first_move_after_batch: int | None,
 ) -> tuple[BatchRecord, ...]:
-    """Picks the batches that ran on the placement that the moves led to.
-
-    Args:
-        batches: batches of one query, in order.
-        moves: moves of that query's partitions and keys, in any order.
-        first_move_after_batch: the last batch that finished before the first move was decided;
-            None if nothing moved.
+    """Picks the batches that ran on the placement that the moves led to; see `find_windows`.
 
     Returns:
         The batches since the last move settled. If fewer than five did, the latest stretch of at

@@ -13,7 +13,7 @@ from simulated_runs import Scenario
 from balancedstream.record.history import History
 from balancedstream.record.records import BatchRecord, MoveRecord, OperatorBatchLoad
 from balancedstream.report import render_live_page
-from balancedstream.report.outcome import say_outcome
+from balancedstream.report.outcome import describe_outcome
 from balancedstream.report.summary import summarize
 
 TITLES = (
@@ -229,7 +229,7 @@ def test_the_result_comes_first_and_the_picture_of_it_beside_the_figures(
 ) -> None:
     history = simulate(scenario())
     text = read_text(page_of(history))
-    assert say_outcome(summarize(history)).startswith("Batches take 28 % less time")
+    assert describe_outcome(summarize(history)).startswith("Batches take 28 % less time")
     assert text.index("Batches take") < text.index("Where the load was") < text.index("Batch time")
     assert text.count("Where the load was") == 1
 

@@ -23,9 +23,9 @@ from balancedstream.record.records import (
     ScaleRecord,
 )
 from balancedstream.report import (
+    describe_outcome,
     prepare_directory,
     render_json,
-    say_outcome,
     summarize,
     write_report,
 )
@@ -169,14 +169,14 @@ def test_a_run_says_its_outcome_in_one_sentence_or_why_it_cannot(
     history = empty_history()
     run_of(history, [90_000, *[6_000] * 5, 9_999, *[3_000] * 5])
     history.add_move(move_after(5))
-    assert say_outcome(summarize(history)) == (
+    assert describe_outcome(summarize(history)) == (
         "Batches take 50 % less time: the median went from 6 s to 3 s. The hottest executor's "
         "load went from 6.00 to 3.00 times the mean. 1 state partition move, without a restart."
     )
     history = empty_history()
     run_of(history, [90_000, *[6_000] * 2, 9_999, *[3_000] * 4])
     history.add_move(move_after(2))
-    assert say_outcome(summarize(history)) == (
+    assert describe_outcome(summarize(history)) == (
         "1 state partition move, without a restart. What they brought cannot be said: too few "
         "batches before the first move (2, at least 5 are needed); too few batches after the "
         "moves (4, at least 5 are needed)."

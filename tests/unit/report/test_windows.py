@@ -12,8 +12,8 @@ from balancedstream.report.windows import (
     MIN_BEFORE_BATCHES,
     batches_after,
     batches_before,
+    describe_too_few,
     find_windows,
-    say_too_few,
 )
 
 
@@ -88,8 +88,8 @@ def test_any_number_of_batches_is_enough_where_nothing_moved() -> None:
 
 
 def test_too_few_batches_are_said_with_their_number_and_the_side() -> None:
-    assert say_too_few(5, 5) == ()
-    assert say_too_few(1, 4) == (
+    assert describe_too_few(5, 5) == ()
+    assert describe_too_few(1, 4) == (
         "too few batches before the first move (1, at least 5 are needed)",
         "too few batches after the moves (4, at least 5 are needed)",
     )
