@@ -2,7 +2,6 @@ package io.balancedstream;
 
 import java.util.Iterator;
 import java.util.List;
-import java.util.Map;
 import org.apache.spark.sql.streaming.SourceProgress;
 import org.apache.spark.sql.streaming.StateOperatorProgress;
 import org.apache.spark.sql.streaming.StreamingQueryProgress;
@@ -10,8 +9,6 @@ import org.apache.spark.sql.streaming.StreamingQueryProgress;
 /**
  * What is read of a batch's progress, as JSON. Offsets are quoted: a connector may write any JSON, and
  * what cannot be read of it must cost no more than the backlog of its source.
- *
- * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class BatchProgress {
   /** `files` has the JSON of each source's files, in the order of the sources. */
@@ -22,14 +19,8 @@ public final class BatchProgress {
         .append(",\"batchId\":").append(progress.batchId())
         .append(",\"timestamp\":").append(quote(progress.timestamp()))
         .append(",\"numInputRows\":").append(progress.numInputRows())
-        .append(",\"durationMs\":{");
-    Iterator it = progress.durationMs().entrySet().iterator();
-    while (it.hasNext()) {
-      Map.Entry entry = (Map.Entry) it.next();
-      json.append(quote((String) entry.getKey())).append(':').append(entry.getValue());
-      if (it.hasNext()) json.append(',');
-    }
-    json.append("},\"stateMetrics\":[");
+        .append(",\"durationMs\":{").append(StatefulOperators.joinEntries(progress.durationMs()))
+        .append("},\"stateMetrics\":[");
     StateOperatorProgress[] operators = progress.stateOperators();
     for (int i = 0; i < operators.length; i++) {
       json.append(i > 0 ? ",[" : "[");

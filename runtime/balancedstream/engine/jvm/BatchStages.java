@@ -12,8 +12,6 @@ import org.apache.spark.storage.RDDInfo;
  * The stages of the batches that run, and what their tasks cost by executor. A job that a user's own
  * thread began does not say whose it is: the first of its tasks does that can. Not thread-safe:
  * `BatchListener` locks.
- *
- * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class BatchStages {
   public static final class Stage {
@@ -58,9 +56,8 @@ public final class BatchStages {
     stage.tasks = info.numTasks();
     stage.readsShuffle = !info.parentIds().isEmpty();
     stage.partitions = ((RDDInfo) info.rddInfos().head()).numPartitions();
-    Iterator rdds = ScalaCollections.asJava(info.rddInfos()).iterator();
-    while (rdds.hasNext()) {
-      RDDInfo rdd = (RDDInfo) rdds.next();
+    for (Object each : ScalaCollections.asJava(info.rddInfos())) {
+      RDDInfo rdd = (RDDInfo) each;
       if (rdd.name().equals("CoalescedRDD")) {
         stage.mergedInto = Math.min(stage.mergedInto, rdd.numPartitions());
       }
@@ -77,12 +74,11 @@ public final class BatchStages {
 
   /** The job of a stage is one of this batch. */
   public void claim(Stage stage, String runId, long batch) {
-    Iterator it = stages.values().iterator();
-    while (it.hasNext()) {
-      Stage each = (Stage) it.next();
-      if (each.runId != null || each.job != stage.job) continue;
-      each.runId = runId;
-      each.batch = batch;
+    for (Object each : stages.values()) {
+      Stage other = (Stage) each;
+      if (other.runId != null || other.job != stage.job) continue;
+      other.runId = runId;
+      other.batch = batch;
     }
   }
 
@@ -115,9 +111,8 @@ public final class BatchStages {
   /** Whether a batch of this query runs. */
   public boolean isRunning(String runId) {
     if (begun.containsKey(runId)) return true;
-    Iterator it = stages.values().iterator();
-    while (it.hasNext()) {
-      if (runId.equals(((Stage) it.next()).runId)) return true;
+    for (Object each : stages.values()) {
+      if (runId.equals(((Stage) each).runId)) return true;
     }
     return false;
   }
@@ -125,9 +120,8 @@ public final class BatchStages {
   /** Whether no batch runs. */
   public boolean isEmpty() {
     if (!begun.isEmpty()) return false;
-    Iterator it = stages.values().iterator();
-    while (it.hasNext()) {
-      if (((Stage) it.next()).runId != null) return false;
+    for (Object each : stages.values()) {
+      if (((Stage) each).runId != null) return false;
     }
     return true;
   }
@@ -146,23 +140,15 @@ public final class BatchStages {
   /** The stages of a batch that ran, as JSON; those whose output was there already did not. */
   public String toJson(String runId, long batch) {
     StringBuilder json = new StringBuilder();
-    Iterator it = stages.values().iterator();
-    while (it.hasNext()) {
-      Stage stage = (Stage) it.next();
+    for (Object each : stages.values()) {
+      Stage stage = (Stage) each;
       if (!runId.equals(stage.runId) || stage.batch != batch || stage.busyMs.isEmpty()) continue;
       if (json.length() > 0) json.append(',');
       String kind = stage.stateful ? "stateful" : stage.readsShuffle ? "sink" : "source";
       json.append("[\"").append(kind).append("\",").append(stage.tasks).append(',')
           .append(stage.longestMs).append(',').append(stage.firstMs).append(',')
           .append(stage.lastMs).append(",{");
-      Iterator each = stage.busyMs.entrySet().iterator();
-      while (each.hasNext()) {
-        Map.Entry entry = (Map.Entry) each.next();
-        json.append(StatefulOperators.quote((String) entry.getKey())).append(':')
-            .append(entry.getValue());
-        if (each.hasNext()) json.append(',');
-      }
-      json.append("}]");
+      json.append(StatefulOperators.joinEntries(stage.busyMs)).append("}]");
     }
     return json.toString();
   }

@@ -7,8 +7,6 @@ import java.util.Iterator;
  * The events that wait for the driver's Python, as JSON. It is bounded, because Python may be slower
  * than the batches: the oldest batches are dropped then, and an event in their place says how many.
  * Events that change what exists (queries, executors) are never dropped; they are few and small.
- *
- * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class EventQueue {
   private static final class Waiting {

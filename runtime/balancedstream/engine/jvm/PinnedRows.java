@@ -17,8 +17,6 @@ import scala.reflect.ClassTag$;
 
 /**
  * Data whose tasks prefer one executor, as those of a stateful operator do.
- *
- * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class PinnedRows {
   /** So many that what reads, hashes and writes rows is compiled. */

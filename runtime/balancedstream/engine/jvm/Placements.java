@@ -2,7 +2,6 @@ package io.balancedstream;
 
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.Map;
 import java.util.UUID;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
@@ -13,8 +12,6 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreProviderId;
  * Where partitions are wanted, and where they last ran. Not thread-safe: `BatchListener` locks, and
  * calls `assertWishes` only between two batches of the query: in the middle of one, a running task
  * may hold the store, and its executor would be told to close it.
- *
- * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class Placements {
   private static final class Wish {
@@ -72,9 +69,8 @@ public final class Placements {
     if (ofRun == null) return;
     Map ranOn = child(lastExecutor, runId);
     if (preparing != null) giveBack(runId, ofRun, ranOn);
-    Iterator it = ofRun.entrySet().iterator();
-    while (it.hasNext()) {
-      Map.Entry entry = (Map.Entry) it.next();
+    for (Object each : ofRun.entrySet()) {
+      Map.Entry entry = (Map.Entry) each;
       long operator = ((Long) entry.getKey()).longValue();
       Wish wish = (Wish) entry.getValue();
       if (wish.fromBatch > nextBatch) continue;
@@ -89,9 +85,8 @@ public final class Placements {
 
   /** A target that was prepared in vain has told Spark that it holds the state. */
   private void giveBack(String runId, Map ofRun, Map ranOn) {
-    Iterator it = preparing.takeGivenUp(runId).iterator();
-    while (it.hasNext()) {
-      String place = (String) it.next();
+    for (Object each : preparing.takeGivenUp(runId)) {
+      String place = (String) each;
       int slash = place.indexOf('/');
       Long operator = Long.valueOf(place.substring(0, slash));
       Wish wish = (Wish) ofRun.get(operator);

@@ -41,8 +41,6 @@ import scala.runtime.AbstractFunction2;
  * batches: if Spark knew, it would send the partition's task here at once, or close the store as
  * soon as the old owner's task ran. Then, when the version that the task here will ask for is final,
  * the store is handed to Spark and brought to that version, which reads what changed since.
- *
- * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class PreloadTask extends AbstractFunction2 implements Serializable {
   private static final long serialVersionUID = 1L;
@@ -211,7 +209,7 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       try {
         // While it loads, nobody waits for the store.
         if (order.step == HAND_OVER) LIMIT.schedule(limit, LONGEST_HAND_OVER_MS);
-        if (order.step == REHEARSE) failure = rehearse();
+        if (order.step == REHEARSE) Rehearsal.run();
         for (int i = 0; i < order.stores.length; i++) {
           String ofStore = runFor(order.stores[i], i);
           if (!ofStore.isEmpty()) failure = ofStore;
@@ -238,15 +236,6 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       }
     }
 
-    private static String rehearse() {
-      try {
-        Rehearsal.run();
-        return "";
-      } catch (Throwable e) {
-        return describe(e);
-      }
-    }
-
     private StateStoreProviderId identify(Store store) {
       return new StateStoreProviderId(
           new StateStoreId(store.stateRoot, store.operator, order.partition, store.name),
@@ -258,7 +247,7 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       StateStoreProviderId id = identify(store);
       Held before = take(id);
       if (!isNewest(id)) {
-        close(before);
+        if (before != null) before.provider.close();
         return;
       }
       Held held = new Held();
@@ -302,15 +291,11 @@ public final class PreloadTask extends AbstractFunction2 implements Serializable
       }
     }
 
-    private static void close(Held held) {
-      if (held != null) held.provider.close();
-    }
-
     private void drop(Store store) {
       StateStoreProviderId id = identify(store);
       Held held = take(id);
       forget(id);
-      close(held);
+      if (held != null) held.provider.close();
     }
 
     private void forget(StateStoreProviderId id) {

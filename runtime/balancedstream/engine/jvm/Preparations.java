@@ -20,8 +20,6 @@ import scala.Option;
  * wrote, and the preparation is `due`: the next task may run on the target. Where stores cannot be
  * opened ahead it is `impossible`; if anything goes wrong, `failed`. Then the move is made as if
  * nothing had been prepared.
- *
- * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class Preparations implements Preparing, BiConsumer {
   /** A hand-over without an answer after this time has failed; the target gives up earlier. */
@@ -131,8 +129,9 @@ public final class Preparations implements Preparing, BiConsumer {
       if (preparation != null && run.batch == batch) handOver(run, preparation);
     } catch (RuntimeException e) {
       // As of a plan with what is not known here. What the batch has cost is reported all the same.
-      Iterator it = new HashSet(run.preparations.values()).iterator();
-      while (it.hasNext()) fail((Preparation) it.next(), PreloadTask.describe(e));
+      for (Object each : new HashSet(run.preparations.values())) {
+        fail((Preparation) each, PreloadTask.describe(e));
+      }
     }
     // Also of executors that run no task now, such as new ones.
     jobs.ask();
@@ -143,9 +142,8 @@ public final class Preparations implements Preparing, BiConsumer {
     Run run = find(runId);
     run.ended = true;
     long nowMs = System.currentTimeMillis();
-    Iterator it = new HashSet(run.preparations.values()).iterator();
-    while (it.hasNext()) {
-      Preparation preparation = (Preparation) it.next();
+    for (Object each : new HashSet(run.preparations.values())) {
+      Preparation preparation = (Preparation) each;
       boolean loading = preparation.state.equals("loading");
       boolean waits = preparation.order != 0L || loading;
       long longestMs = loading ? LONGEST_LOAD_MS : LONGEST_HAND_OVER_MS;
@@ -232,16 +230,13 @@ public final class Preparations implements Preparing, BiConsumer {
     jobs.forget(executor);
     loadEndMs.remove(executor);
     rehearsals.remove(executor);
-    Iterator it = new HashSet(orders.values()).iterator();
-    while (it.hasNext()) {
-      Preparation preparation = (Preparation) it.next();
+    for (Object each : new HashSet(orders.values())) {
+      Preparation preparation = (Preparation) each;
       if (preparation.executor.equals(executor)) fail(preparation, "executor " + executor + " is gone");
     }
-    Iterator all = runs.values().iterator();
-    while (all.hasNext()) {
-      Iterator each = ((Run) all.next()).preparations.values().iterator();
-      while (each.hasNext()) {
-        Preparation preparation = (Preparation) each.next();
+    for (Object run : runs.values()) {
+      for (Object each : ((Run) run).preparations.values()) {
+        Preparation preparation = (Preparation) each;
         if (preparation.executor.equals(executor)) fail(preparation, "executor " + executor + " is gone");
       }
     }
@@ -251,24 +246,21 @@ public final class Preparations implements Preparing, BiConsumer {
     Run run = (Run) runs.remove(runId);
     if (run != null) {
       jobs.endRun(runId);
-      Iterator it = new HashSet(run.preparations.values()).iterator();
-      while (it.hasNext()) giveUp(run, (Preparation) it.next());
+      for (Object each : new HashSet(run.preparations.values())) giveUp(run, (Preparation) each);
     }
     // Orders may have waited for the end of this query.
     jobs.ask();
   }
 
   public synchronized void close() {
-    Iterator it = new ArrayList(runs.keySet()).iterator();
-    while (it.hasNext()) endRun((String) it.next());
+    for (Object each : new ArrayList(runs.keySet())) endRun((String) each);
   }
 
   public synchronized String toJson(String runId) {
     StringBuilder json = new StringBuilder();
     Run run = find(runId);
-    Iterator it = new HashSet(run.preparations.values()).iterator();
-    while (it.hasNext()) {
-      Preparation preparation = (Preparation) it.next();
+    for (Object each : new HashSet(run.preparations.values())) {
+      Preparation preparation = (Preparation) each;
       // What is loaded and waits for another load is not late.
       boolean waits = preparation.state.equals("loaded")
           && isStillLoading(run, findPartner(run, preparation));
@@ -322,9 +314,8 @@ public final class Preparations implements Preparing, BiConsumer {
     run.batch = batch;
     run.ended = false;
     run.operators = found;
-    Iterator it = found.entrySet().iterator();
-    while (it.hasNext()) {
-      Map.Entry entry = (Map.Entry) it.next();
+    for (Object each : found.entrySet()) {
+      Map.Entry entry = (Map.Entry) each;
       if (run.stores.get(entry.getKey()) instanceof PreloadTask.Store[]) continue;
       Object stores;
       try {
@@ -339,9 +330,8 @@ public final class Preparations implements Preparing, BiConsumer {
       loadsAhead |= stores instanceof PreloadTask.Store[];
     }
     if (loadsAhead) rehearse();
-    Iterator each = new HashSet(run.preparations.values()).iterator();
-    while (each.hasNext()) {
-      Preparation preparation = (Preparation) each.next();
+    for (Object each : new HashSet(run.preparations.values())) {
+      Preparation preparation = (Preparation) each;
       if (preparation.state.equals("loading") && preparation.order == 0L) load(run, preparation);
     }
   }
@@ -349,14 +339,12 @@ public final class Preparations implements Preparing, BiConsumer {
   /** Executors that were told to load nothing yet load a small state of their own, a few at once. */
   private void rehearse() {
     int sent = 0;
-    Iterator each = rehearsals.values().iterator();
-    while (each.hasNext()) {
-      if (((Long) each.next()).longValue() != 0L) sent++;
+    for (Object number : rehearsals.values()) {
+      if (((Long) number).longValue() != 0L) sent++;
     }
-    Iterator it = hosts.entrySet().iterator();
-    while (it.hasNext() && sent < REHEARSALS_AT_ONCE) {
-      Map.Entry entry = (Map.Entry) it.next();
-      if (rehearsals.containsKey(entry.getKey())) continue;
+    for (Object each : hosts.entrySet()) {
+      Map.Entry entry = (Map.Entry) each;
+      if (sent >= REHEARSALS_AT_ONCE || rehearsals.containsKey(entry.getKey())) continue;
       sent++;
       PreloadTask.Order order = new PreloadTask.Order();
       order.number = ++lastOrder;
@@ -369,9 +357,8 @@ public final class Preparations implements Preparing, BiConsumer {
 
   /** Whether it was a rehearsal that was answered. If it failed, the next load is the first. */
   private boolean endRehearsal(Object number, Object answer) {
-    Iterator it = rehearsals.entrySet().iterator();
-    while (it.hasNext()) {
-      Map.Entry entry = (Map.Entry) it.next();
+    for (Object each : rehearsals.entrySet()) {
+      Map.Entry entry = (Map.Entry) each;
       if (!entry.getValue().equals(number)) continue;
       entry.setValue(Long.valueOf(0L));
       boolean isDone = ((String) ((Object[]) answer)[1]).isEmpty();

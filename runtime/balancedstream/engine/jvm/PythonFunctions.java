@@ -11,8 +11,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 /**
  * The Python functions of all running queries, as Spark ships them: pickled, or, above a megabyte, as
  * the name of a broadcast value. What `foreachBatch` runs is in no query's plan.
- *
- * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class PythonFunctions {
   private final Map executions; // query id -> StreamExecution, of all sessions
@@ -24,20 +22,17 @@ public final class PythonFunctions {
   /** For each function: its operator, its `PythonEvalType`, and its bytes. */
   public List find() throws Exception {
     List found = new ArrayList();
-    Iterator each = new ArrayList(executions.values()).iterator();
-    while (each.hasNext()) {
-      find((LogicalPlan) RunningQueries.call(each.next(), "analyzedPlan"), found);
+    for (Object each : new ArrayList(executions.values())) {
+      find((LogicalPlan) RunningQueries.call(each, "analyzedPlan"), found);
     }
     return found;
   }
 
   private static void find(LogicalPlan plan, List found) {
-    Iterator expressions = ScalaCollections.asJava(plan.expressions()).iterator();
-    while (expressions.hasNext()) {
-      find(plan.nodeName(), (Expression) expressions.next(), found);
+    for (Object each : ScalaCollections.asJava(plan.expressions())) {
+      find(plan.nodeName(), (Expression) each, found);
     }
-    Iterator children = ScalaCollections.asJava(plan.children()).iterator();
-    while (children.hasNext()) find((LogicalPlan) children.next(), found);
+    for (Object each : ScalaCollections.asJava(plan.children())) find((LogicalPlan) each, found);
   }
 
   private static void find(String operator, Expression expression, List found) {
@@ -46,8 +41,9 @@ public final class PythonFunctions {
       byte[] command = toBytes(ScalaCollections.asJava(function.func().command()));
       found.add(new Object[] {operator, Integer.valueOf(function.evalType()), command});
     }
-    Iterator children = ScalaCollections.asJava(expression.children()).iterator();
-    while (children.hasNext()) find(operator, (Expression) children.next(), found);
+    for (Object each : ScalaCollections.asJava(expression.children())) {
+      find(operator, (Expression) each, found);
+    }
   }
 
   private static byte[] toBytes(List values) {

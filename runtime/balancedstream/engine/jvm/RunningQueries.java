@@ -2,7 +2,6 @@ package io.balancedstream;
 
 import java.lang.reflect.Method;
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -42,8 +41,7 @@ public final class RunningQueries {
     try {
       List sources = ScalaCollections.asJava((Seq) call(find(queryId), "sources"));
       // A source that a query reads twice is there twice, and once in the progress.
-      Iterator it = new LinkedHashSet(sources).iterator();
-      while (it.hasNext()) found.add(filesOf(it.next()));
+      for (Object each : new LinkedHashSet(sources)) found.add(filesOf(each));
     } catch (Exception e) {
       found.clear();
     }
@@ -57,9 +55,7 @@ public final class RunningQueries {
   /** `[id, name]` of each query in Real-Time Mode that runs now, separated by commas. */
   public String listRealTime() {
     StringBuilder json = new StringBuilder();
-    Iterator it = executions.values().iterator();
-    while (it.hasNext()) {
-      Object execution = it.next();
+    for (Object execution : executions.values()) {
       if (!isRealTime(execution)) continue;
       if (json.length() > 0) json.append(',');
       try {
@@ -78,9 +74,8 @@ public final class RunningQueries {
    * what waits, of every other job (`DAGScheduler.rejectUnadmittablePipelinedGroup`).
    */
   public boolean hasRealTime() {
-    Iterator it = executions.values().iterator();
-    while (it.hasNext()) {
-      if (isRealTime(it.next())) return true;
+    for (Object each : executions.values()) {
+      if (isRealTime(each)) return true;
     }
     return false;
   }

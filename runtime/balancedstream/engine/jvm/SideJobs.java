@@ -19,8 +19,6 @@ import org.apache.spark.rdd.RDD;
  * Takes orders to executors by jobs of one task each, one at a time for an executor, and brings
  * their answers back. An order runs on after its job; a later job brings the answer. While a query
  * in Real-Time Mode runs there is no job: any would end that query. Orders then wait.
- *
- * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class SideJobs {
   /** Under Spark's FAIR scheduler such a job gets the next free slot of its executor. */
@@ -122,9 +120,8 @@ public final class SideJobs {
   /** Sends what waits, and asks for the answers that are missing, at most once a second. */
   public synchronized void ask() {
     long nowMs = System.currentTimeMillis();
-    Iterator it = targets.entrySet().iterator();
-    while (it.hasNext()) {
-      Map.Entry entry = (Map.Entry) it.next();
+    for (Object each : targets.entrySet()) {
+      Map.Entry entry = (Map.Entry) each;
       Target target = (Target) entry.getValue();
       boolean asks = !target.unanswered.isEmpty() && nowMs - target.askedMs >= LEAST_PAUSE_MS;
       if (asks || !target.pending.isEmpty()) begin((String) entry.getKey(), target);
@@ -133,9 +130,8 @@ public final class SideJobs {
 
   /** A query ended: what was not sent of it is not sent any more. */
   public synchronized void endRun(String runId) {
-    Iterator it = targets.values().iterator();
-    while (it.hasNext()) {
-      Iterator orders = ((Target) it.next()).pending.iterator();
+    for (Object each : targets.values()) {
+      Iterator orders = ((Target) each).pending.iterator();
       while (orders.hasNext()) {
         PreloadTask.Order order = (PreloadTask.Order) orders.next();
         boolean isWork = order.step == PreloadTask.LOAD || order.step == PreloadTask.HAND_OVER;

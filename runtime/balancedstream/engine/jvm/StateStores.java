@@ -3,7 +3,6 @@ package io.balancedstream;
 import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.Dependency;
@@ -30,8 +29,6 @@ import scala.Tuple2;
 /**
  * What another executor needs to open the state stores of a running query, taken from the query's
  * own plan and RDDs: nothing is guessed.
- *
- * <p>Janino knows neither lambdas nor type inference; hence the casts.
  */
 public final class StateStores {
   private final Map executions; // query id -> StreamExecution, of all sessions
@@ -45,9 +42,8 @@ public final class StateStores {
    * Once a task of the batch has ended, all that is asked here of the plan exists already.
    */
   public Map findOperators(String runId, long batch) {
-    Iterator it = executions.values().iterator();
-    while (it.hasNext()) {
-      StreamExecution execution = (StreamExecution) it.next();
+    for (Object each : executions.values()) {
+      StreamExecution execution = (StreamExecution) each;
       if (!execution.runId().toString().equals(runId)) continue;
       IncrementalExecution last = execution.lastExecution();
       if (last == null || last.currentBatchId() != batch) return null;
@@ -65,8 +61,7 @@ public final class StateStores {
         found.put(Long.valueOf(((StatefulOperatorStateInfo) info.get()).operatorId()), plan);
       }
     }
-    Iterator it = ScalaCollections.asJava(plan.children()).iterator();
-    while (it.hasNext()) collect((SparkPlan) it.next(), found);
+    for (Object each : ScalaCollections.asJava(plan.children())) collect((SparkPlan) each, found);
   }
 
   /** The version of the state that the batch of an operator reads. */
@@ -85,9 +80,8 @@ public final class StateStores {
    * batch may run a task twice: the first one counts, as for Spark.
    */
   public static String[] writtenCheckpointIds(Object operator, int partition) {
-    Iterator it = ((StateStoreWriter) operator).checkpointInfoAccumulator().value().iterator();
-    while (it.hasNext()) {
-      StatefulOpStateStoreCheckpointInfo written = (StatefulOpStateStoreCheckpointInfo) it.next();
+    for (Object each : ((StateStoreWriter) operator).checkpointInfoAccumulator().value()) {
+      StatefulOpStateStoreCheckpointInfo written = (StatefulOpStateStoreCheckpointInfo) each;
       if (written.partitionId() != partition) continue;
       return written.stateStoreCkptId().isEmpty() ? null : (String[]) written.stateStoreCkptId().get();
     }
@@ -139,9 +133,8 @@ public final class StateStores {
         && ((Long) read(rdd, "operatorId")).longValue() == operator) {
       return rdd;
     }
-    Iterator it = ScalaCollections.asJava(rdd.dependencies()).iterator();
-    while (it.hasNext()) {
-      Dependency dependency = (Dependency) it.next();
+    for (Object each : ScalaCollections.asJava(rdd.dependencies())) {
+      Dependency dependency = (Dependency) each;
       if (!(dependency instanceof NarrowDependency)) continue;
       RDD found = findStateStoreRdd(dependency.rdd(), operator);
       if (found != null) return found;
@@ -164,10 +157,9 @@ public final class StateStores {
         StreamingSymmetricHashJoinHelper$RightSide$.MODULE$, join.right().output(),
         join.rightKeys(), version)));
     List stores = new ArrayList();
-    Iterator names = ScalaCollections.asJava(join.stateStoreNames()).iterator();
-    while (names.hasNext()) {
+    for (Object name : ScalaCollections.asJava(join.stateStoreNames())) {
       PreloadTask.Store store = begin(join);
-      store.name = (String) names.next();
+      store.name = (String) name;
       Tuple2 schema = (Tuple2) schemas.get(store.name);
       store.keySchema = (StructType) schema._1();
       store.valueSchema = (StructType) schema._2();

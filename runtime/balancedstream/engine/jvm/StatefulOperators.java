@@ -2,7 +2,6 @@ package io.balancedstream;
 
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
@@ -16,8 +15,7 @@ import org.apache.spark.sql.execution.metric.SQLMetricInfo;
  * The stateful operators in the plans of running queries, what their tasks report about state, and
  * of which batch a task is. Not thread-safe: `BatchListener` locks.
  *
- * <p>Janino knows neither lambdas nor type inference; hence the casts. It is public, with all that
- * `BatchListener` uses, because each class has a class loader of its own.
+ * <p>It is public, with all that others use, because each class has a class loader of its own.
  */
 public final class StatefulOperators {
   /** The names of a stateful operator's metrics in a plan; a missing one counts as zero. */
@@ -101,9 +99,8 @@ public final class StatefulOperators {
    */
   public Batch findBatch(TaskInfo info) {
     if (metrics.isEmpty()) return null;
-    Iterator it = ScalaCollections.asJava(info.accumulables()).iterator();
-    while (it.hasNext()) {
-      AccumulableInfo a = (AccumulableInfo) it.next();
+    for (Object each : ScalaCollections.asJava(info.accumulables())) {
+      AccumulableInfo a = (AccumulableInfo) each;
       Metric metric = (Metric) metrics.get(Long.valueOf(a.id()));
       if (metric != null && metric.batch != null && a.update().isDefined()) return metric.batch;
     }
@@ -125,9 +122,8 @@ public final class StatefulOperators {
   public List readTask(TaskInfo info) {
     Map found = new HashMap(); // Operator -> TaskState
     long records = 0L;
-    Iterator it = ScalaCollections.asJava(info.accumulables()).iterator();
-    while (it.hasNext()) {
-      AccumulableInfo a = (AccumulableInfo) it.next();
+    for (Object each : ScalaCollections.asJava(info.accumulables())) {
+      AccumulableInfo a = (AccumulableInfo) each;
       Metric metric = (Metric) metrics.get(Long.valueOf(a.id()));
       if (metric == null || a.update().isEmpty()) continue;
       Object update = a.update().get();
@@ -149,9 +145,8 @@ public final class StatefulOperators {
       else if (LOAD_MS.equals(metric.name)) state.restoreMs = value;
     }
     List states = new ArrayList();
-    Iterator each = found.values().iterator();
-    while (each.hasNext()) {
-      TaskState state = (TaskState) each.next();
+    for (Object each : found.values()) {
+      TaskState state = (TaskState) each;
       // In a union, the stage has the operator but this task does not.
       if (state.stores == 0L) continue;
       state.records = records;
@@ -165,9 +160,8 @@ public final class StatefulOperators {
     StringBuilder json = new StringBuilder();
     Map ofRun = (Map) operators.get(runId);
     if (ofRun == null) return "";
-    Iterator it = ofRun.values().iterator();
-    while (it.hasNext()) {
-      Operator operator = (Operator) it.next();
+    for (Object each : ofRun.values()) {
+      Operator operator = (Operator) each;
       if (json.length() > 0) json.append(',');
       json.append("{\"id\":").append(operator.id).append(",\"partitions\":")
           .append(operator.partitions).append(",\"state_root\":").append(quote(operator.stateRoot))
@@ -181,9 +175,8 @@ public final class StatefulOperators {
     Operator operator = readOperator(plan);
     boolean isExchange = plan.nodeName().equals("Exchange");
     boolean writesState = false;
-    Iterator it = ScalaCollections.asJava(plan.metrics()).iterator();
-    while (it.hasNext()) {
-      SQLMetricInfo m = (SQLMetricInfo) it.next();
+    for (Object each : ScalaCollections.asJava(plan.metrics())) {
+      SQLMetricInfo m = (SQLMetricInfo) each;
       boolean isRecords = operator == null && isExchange && m.name().equals(RECORDS);
       if (operator == null && batch == null && !isRecords) continue;
       Metric metric = new Metric();
@@ -208,8 +201,9 @@ public final class StatefulOperators {
       }
       ofRun.put(Long.valueOf(operator.id), operator);
     }
-    Iterator each = ScalaCollections.asJava(plan.children()).iterator();
-    while (each.hasNext()) findOperators((SparkPlanInfo) each.next(), batch, ids);
+    for (Object each : ScalaCollections.asJava(plan.children())) {
+      findOperators((SparkPlanInfo) each, batch, ids);
+    }
   }
 
   /** The stateful operator that a node of a plan is; null if it is none. */
@@ -224,6 +218,17 @@ public final class StatefulOperators {
     operator.partitions = Integer.parseInt(info.group(4));
     operator.name = plan.nodeName();
     return operator;
+  }
+
+  /** The entries of a JSON object, whose keys are strings and whose values are numbers. */
+  public static String joinEntries(Map values) {
+    StringBuilder json = new StringBuilder();
+    for (Object each : values.entrySet()) {
+      Map.Entry entry = (Map.Entry) each;
+      if (json.length() > 0) json.append(',');
+      json.append(quote((String) entry.getKey())).append(':').append(entry.getValue());
+    }
+    return json.toString();
   }
 
   /** A string in JSON, or null. */

@@ -1,6 +1,5 @@
 package io.balancedstream;
 
-import java.util.Iterator;
 import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.scheduler.TaskSetManager;
 
@@ -20,9 +19,9 @@ public final class WaitingTasks {
   /** Has tasks of running stages wait as long as the setting says now. */
   public void reconsider() {
     synchronized (scheduler) { // as Spark does, whose `TaskSetManager` is for one thread
-      Iterator running =
-          ScalaCollections.asJava(scheduler.rootPool().getSortedTaskSetQueue()).iterator();
-      while (running.hasNext()) ((TaskSetManager) running.next()).recomputeLocality();
+      for (Object each : ScalaCollections.asJava(scheduler.rootPool().getSortedTaskSetQueue())) {
+        ((TaskSetManager) each).recomputeLocality();
+      }
     }
   }
 }

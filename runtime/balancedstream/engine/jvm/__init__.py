@@ -1,1 +1,4 @@
-"""What runs in the driver's JVM, and what compiles it."""
+"""What runs in the driver's JVM, and what compiles it.
+
+Janino, the compiler that Spark ships, knows neither lambdas nor type inference; hence the casts.
+"""
