@@ -8,12 +8,7 @@ from balancedstream.core.policy import Mode, Policy
 
 
 def switch_modes(policy: Policy, before: Mode, after: Mode) -> Policy:
-    """The policy with another mode wherever it has a certain one; what is off stays off.
-
-    Args:
-        policy: of a stream or an application.
-        before: the mode that is replaced.
-        after: the mode in its place.
+    """The policy with the mode `after` wherever it has the mode `before`.
 
     >>> advised = switch_modes(Policy(), "auto", "advise")
     >>> advised.balance.mode, advised.scaling.mode

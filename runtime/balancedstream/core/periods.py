@@ -4,7 +4,7 @@ The parser of cron's five fields is our own: the core imports the standard libra
 lists, ranges and steps are all that a period needs. The rules for days are those of Vixie's cron.
 Times are those of the wall clock. When clocks are set back, a time that comes twice begins two
 periods. When clocks are set forward, a skipped time begins its period later by as much as they
-skip.
+skip. Times that are numbers are in seconds since the Unix epoch.
 """
 
 from __future__ import annotations
@@ -213,9 +213,6 @@ class Period:
     def find_end_s(self, now_s: float) -> float | None:
         """The end of the period that holds at a time; None if no period holds.
 
-        Args:
-            now_s: the time, in seconds since the Unix epoch.
-
         Returns:
             The end, in seconds since the Unix epoch.
         """
@@ -290,10 +287,6 @@ class Floor(Period):
 def find_exclusion(periods: Iterable[Period], now_s: float) -> str:
     """Until when periods exclude all moves and scaling, for people; empty if none does now.
 
-    Args:
-        periods: periods without moves and scaling.
-        now_s: current time, in seconds since the Unix epoch.
-
     >>> find_exclusion([Period("0 8 * * *", 36_000, "Europe/Berlin")], 43_200.0)
     'excluded until 18:00 Europe/Berlin'
     """
@@ -310,10 +303,6 @@ def find_exclusion(periods: Iterable[Period], now_s: float) -> str:
 
 def find_floor(floors: Iterable[Floor], now_s: float) -> tuple[int, str]:
     """The minimum number of executors that periods require now, and until when, for people.
-
-    Args:
-        floors: periods with a minimum number of executors.
-        now_s: current time, in seconds since the Unix epoch.
 
     Returns:
         The highest minimum and its text; 0 and an empty text if no period holds.

@@ -44,9 +44,7 @@ class Capabilities:
 def check_capabilities(spark: SparkSession, *, acts: bool = True) -> Capabilities:
     """Tries each private API once, with a query that does not exist.
 
-    Args:
-        spark: a running session.
-        acts: whether partitions will move; who only watches gives executors nothing to load.
+    Who only watches (`acts` is false) gives executors nothing to load.
     """
     problems = []
     version = spark.version

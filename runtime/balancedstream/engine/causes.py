@@ -19,9 +19,6 @@ def name_cause(error: str) -> str:
     An error in a Python function has the traceback of that function inside Spark's text; there the
     cause is the line that ends it. Without one, it is what Spark says first.
 
-    Args:
-        error: the text of Spark's exception, with its causes.
-
     >>> name_cause(
     ...     "py4j.Py4JException: Return Message: Traceback (most recent call last):\n"
     ...     "  File 'a.py', line 1, in put\n    write()\nOSError: sink is away\n\tat py4j"

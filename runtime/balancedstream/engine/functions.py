@@ -52,8 +52,7 @@ class PythonFunctions:
 def list_functions(spark: SparkSession) -> PythonFunctions:
     """The functions of all running queries of an application, but for those in `foreachBatch`.
 
-    Args:
-        spark: a running session of this process, not of Spark Connect.
+    `spark` is a session of this process, not of Spark Connect.
 
     Raises:
         py4j.protocol.Py4JError: this version of Spark has no such class or method.

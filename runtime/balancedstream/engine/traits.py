@@ -96,9 +96,6 @@ class Traits:
 def find_traits(version: str) -> Traits:
     """The traits of a version; of one newer than all that are known, those of the newest.
 
-    Args:
-        version: of the driver's Spark, such as "4.3.0".
-
     >>> find_traits("4.0.2").has_commit_ids, find_traits("4.1.4").has_commit_ids
     (False, True)
     """
@@ -152,11 +149,7 @@ def is_tested(version: str) -> bool:
 
 
 def check_feature(name: str, version: str = pyspark.__version__) -> None:
-    """Checks that a script's PySpark has the classes that a feature uses.
-
-    Args:
-        name: a key of `FEATURES`.
-        version: of the script's PySpark.
+    """Checks that a script's PySpark has the classes that one of `FEATURES` uses.
 
     Raises:
         UnsupportedSparkError: it lacks it; the message names the first version that has it.
@@ -174,12 +167,7 @@ def check_feature(name: str, version: str = pyspark.__version__) -> None:
 
 
 def to_scala_list(jvm: Any, values: Iterable[Any] = ()) -> Any:
-    """A Scala `List`, made with what Scala 2.12 (Spark 3.5) and 2.13 both have.
-
-    Args:
-        jvm: py4j's view of the driver's JVM.
-        values: what py4j can convert.
-    """
+    """A Scala `List`, made with what Scala 2.12 (Spark 3.5) and 2.13 both have."""
     items = jvm.java.util.ArrayList()
     for value in values:
         items.add(value)

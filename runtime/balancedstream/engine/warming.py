@@ -56,12 +56,7 @@ class WarmUp:
         self._under_way: dict[str, Callable[[], None]] = {}  # by executor, what ends it
 
     def begin(self, executor: str, cores: int) -> None:
-        """Begins to warm up an executor.
-
-        Args:
-            executor: id of one that has just joined.
-            cores: how many tasks it runs at a time.
-        """
+        """Begins to warm up an executor."""
         group = f"balancedstream-warm-up-{executor}"
         over, ended = threading.Event(), threading.Event()
         # Before its thread runs: a query in Real-Time Mode may begin at any time.

@@ -86,9 +86,6 @@ class Aggregator(ABC):
 class Aggregation:
     """A checked aggregator with its schemas.
 
-    Args:
-        aggregator: the user's.
-
     Attributes:
         aggregator: the user's.
         state: the columns of a state.
@@ -210,13 +207,6 @@ def make_fold(
     window: str | None = None,
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """A function for `mapInArrow` that folds rows into partial states.
-
-    Args:
-        aggregation: the user's.
-        schema: of the rows.
-        keys: the key's columns.
-        encoding: of the keys.
-        window: the column of the key that is a window.
 
     Returns:
         A function that returns, for each Arrow batch, the columns of the keys and their packed

@@ -39,11 +39,6 @@ make its partition hot."""
 class KeyControl:
     """Moves keys of one operator, and reports which keys are hot.
 
-    Args:
-        context: the application.
-        name: of the operator within its query.
-        encoding: of its keys.
-
     Attributes:
         name: of the operator within its query.
         encoding: of its keys.
@@ -95,10 +90,6 @@ class KeyControl:
 
     def find_routes(self, partitions_of: Mapping[str, int], partitions: int) -> dict[str, int]:
         """The routes that bring keys to state partitions.
-
-        Args:
-            partitions_of: key to its target partition.
-            partitions: number of state partitions.
 
         Raises:
             InvalidInputError: this operator has no such key, or the key is immovable.

@@ -81,16 +81,7 @@ class _LateTask(KeyTask):
 
 
 class MovableFunction:
-    """Runs a function, and hands over and takes over its keys.
-
-    Args:
-        function: the user's.
-        name: of the operator within the query.
-        encoding: of its keys.
-        timeout: as given to Spark.
-        reports: accumulator for the task reports.
-        strip: removes control rows and hidden columns from Spark's frames.
-    """
+    """Runs a function, and hands over and takes over its keys."""
 
     def __init__(
         self,

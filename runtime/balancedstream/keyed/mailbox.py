@@ -28,11 +28,7 @@ CLAIM_TIMEOUT_S = 5.0
 
 
 class Mailbox:
-    """The messages in one folder.
-
-    Args:
-        folder: an existing folder.
-    """
+    """The messages in one folder, which exists."""
 
     def __init__(self, folder: Path) -> None:
         self._lock = folder / "lock"

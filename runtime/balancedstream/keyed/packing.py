@@ -112,10 +112,6 @@ def unpack_state(packed: bytes) -> Any:
 def check_packable(what: str, schema: StructType) -> None:
     """Refuses state that cannot be handed over, from its schema and so before any data.
 
-    Args:
-        what: the user's name for the state.
-        schema: of its values.
-
     Raises:
         InvalidInputError: values of one of its fields cannot be packed; the message names it.
 

@@ -224,10 +224,6 @@ class StripRows:
     cost more than everything else for a row. The epoch says which keys have a control row, and the
     values in its columns are known. If a row of the user has the same values, it does not matter
     which of the two is removed.
-
-    Args:
-        schema: the user's columns.
-        keys: the key's columns.
     """
 
     def __init__(self, schema: StructType, keys: Sequence[str]) -> None:
@@ -257,10 +253,6 @@ class StripFrames:
     """A `Strip` of pandas frames; it finds control rows as `StripRows` does.
 
     Frames are changed, not copied: each is made for one call.
-
-    Args:
-        schema: the user's columns.
-        keys: the key's columns.
     """
 
     def __init__(self, schema: StructType, keys: Sequence[str]) -> None:

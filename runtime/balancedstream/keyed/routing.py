@@ -21,11 +21,6 @@ def route_by(columns: Sequence[str], name: str, encoding: KeyEncoding) -> Column
 
     Spark treats the values as deterministic, and they are: they depend on the key and on the epoch
     that the offset log names for the batch.
-
-    Args:
-        columns: the key's columns, in the order of the encoding.
-        name: of the operator within its query.
-        encoding: of its keys.
     """
     route: Callable[..., Column] = sf.arrow_udf(_make_router(name, encoding), "int")
     return route(*(sf.col(quote(column)) for column in columns))

@@ -64,13 +64,7 @@ class ControlSource(DataSource):
 
 
 class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans each batch's epoch.
-
-    Args:
-        schema: of the rows.
-        name: of the operator.
-        folder: the mailbox, in which the driver writes.
-    """
+    """Plans each batch's epoch, by what the driver writes into the mailbox in a folder."""
 
     def __init__(self, schema: StructType, name: str, folder: Path) -> None:
         self._schema = schema

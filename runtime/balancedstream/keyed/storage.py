@@ -52,10 +52,6 @@ def describe_offset(name: str, table: str, number: int) -> dict[str, Any]:
 class Home:
     """An operator's folder on the checkpoint's storage.
 
-    Args:
-        checkpoint: the query's checkpoint, as Spark names it.
-        name: of the operator within the query.
-
     Raises:
         CheckpointError: the checkpoint is not on a mounted file system.
     """
@@ -236,9 +232,6 @@ def _remove(path: Path) -> None:
 
 def _parse_offsets(text: str) -> Iterator[Any]:
     r"""The offsets of a batch's sources that are objects of JSON, as ours are.
-
-    Args:
-        text: of a file of Spark's offset log.
 
     Raises:
         ValueError: the log is cut off, or has a format that is not known here.

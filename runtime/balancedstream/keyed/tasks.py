@@ -25,9 +25,6 @@ _Taken = TypeVar("_Taken")
 class KeyTask:
     """One task attempt.
 
-    Args:
-        context: of the task.
-
     Attributes:
         arrivals: keys that arrive at a new owner in this batch.
         awaited: keys whose control row has not come yet.

@@ -22,11 +22,6 @@ def has_watermark(column: StructField) -> bool:
 def check_window(window: str, keys: StructType, ttl_s: float | None) -> None:
     """Check that a column of the key is a window that an aggregation can use.
 
-    Args:
-        window: name of the column.
-        keys: the key's columns.
-        ttl_s: the time to live that was asked for beside the window; None for none.
-
     Raises:
         InvalidInputError: the column is no window with a watermark, or has a time to live too.
     """

@@ -48,9 +48,6 @@ class AgentOptions:
 def read_options(settings: Mapping[str, str]) -> AgentOptions:
     """Reads the application's Spark settings.
 
-    Args:
-        settings: all of them, by name.
-
     Raises:
         InvalidInputError: a setting is unknown or wrong; the message names it.
 

@@ -82,11 +82,7 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasat
 
 
 def accompany(environment: Mapping[str, str]) -> None:
-    """Begins, in the process that `run_app` made; a run that cannot begin ends here.
-
-    Args:
-        environment: what `run_app` added to that of the process.
-    """
+    """Begins, in the process that `run_app` made; a run that cannot begin ends here."""
     options = RunOptions.from_environment(environment)
     # Spark's Python workers are to be this very interpreter, not whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -100,11 +96,7 @@ def accompany(environment: Mapping[str, str]) -> None:
 
 
 class Companion:
-    """Of one script.
-
-    Args:
-        options: what `balancedstream run` was asked for.
-    """
+    """Goes with one script."""
 
     def __init__(self, options: RunOptions) -> None:
         self._options = options
@@ -371,11 +363,7 @@ class Companion:
 
 
 def explain_cores(history: History) -> list[str]:
-    """Says what balance cannot do where executors outnumber cores.
-
-    Args:
-        history: of the run.
-    """
+    """Says what balance cannot do where executors outnumber cores."""
     most = max((batch.executors for batch in history.batches), default=0)
     cores = history.run.cores
     if most <= cores:

@@ -73,10 +73,7 @@ class StreamName:
 def connect(option: str = "--stream") -> client.CoreV1Api:
     """The API server as the pod's service account (its token is read again each minute).
 
-    Outside a pod the current context of KUBECONFIG is used.
-
-    Args:
-        option: that asks for it; errors name it.
+    Outside a pod the current context of KUBECONFIG is used. Errors name the option that asks.
 
     Raises:
         InvalidInputError: there is neither.

@@ -58,10 +58,7 @@ def run_app(options: RunOptions) -> NoReturn:
 
 
 def inherit_flags(command: Sequence[str]) -> list[str]:
-    """The flags of Python that the script's Python gets, too.
-
-    Args:
-        command: by which a Python was started (`sys.orig_argv`).
+    """The flags in this Python's command (`sys.orig_argv`) that the script's Python gets, too.
 
     >>> inherit_flags(["python3", "-sBW", "error", "-Xdev", "-m", "balancedstream.cli", "-O"])
     ['-B', '-Werror', '-Xdev']

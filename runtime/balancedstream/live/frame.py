@@ -52,13 +52,6 @@ class Frame:
 
     Rows stay where they are while a run goes on: each part takes as many lines as it will need,
     and what comes and goes is in the log at the end.
-
-    Args:
-        state: of the run.
-        now_s: seconds since the Unix epoch.
-        console: measures and wraps text.
-        width: cells a line may take.
-        height: lines there are.
     """
 
     def __init__(

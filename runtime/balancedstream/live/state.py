@@ -41,13 +41,7 @@ class Entry:
 
 @dataclass(slots=True)
 class QueryState:
-    """A query's latest batch, and what its earlier ones add up to.
-
-    Attributes:
-        latest: the last finished batch.
-        durations_ms: how long the last batches took.
-        busy_s: busy seconds of all batches, by operator.
-    """
+    """A query's latest batch, and what its earlier ones add up to."""
 
     latest: BatchRecord
     durations_ms: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_BATCHES))

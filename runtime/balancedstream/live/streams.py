@@ -74,9 +74,6 @@ def open_terminal(log: Path | None) -> Iterator[Callable[[RunInfo], Spectator]]:
 def open_view(run: RunInfo) -> Spectator:
     """Picks the view that fits where the output goes.
 
-    Args:
-        run: where and with what the run takes place.
-
     Returns:
         A live view on standard output, or else on standard error, if that is a terminal that can
         show it. Plain lines on standard error otherwise, so that the job's own output stays pure.
@@ -92,10 +89,6 @@ class LinesAbove(io.TextIOBase):
 
     A line appears when it is whole, or flushed. A forked child writes to the stream itself, and so
     does whoever still has this when the frame is gone.
-
-    Args:
-        console: the terminal.
-        stream: what this stands for.
     """
 
     def __init__(self, console: Console, stream: TextIO) -> None:
@@ -165,11 +158,7 @@ _PRINTING = frozenset({LinesAbove.write.__code__, LinesAbove.flush.__code__})
 
 
 def is_printing(frame: FrameType | None) -> bool:
-    """Whether a thread prints above the frame, and so has locks without which no view can close.
-
-    Args:
-        frame: where the thread is.
-    """
+    """Whether a thread prints above the frame, and so has locks without which no view can close."""
     while frame is not None and frame.f_code not in _PRINTING:
         frame = frame.f_back
     return frame is not None

@@ -85,15 +85,7 @@ class Work:
 
 @dataclass(slots=True)
 class Partition:
-    """One state partition.
-
-    Attributes:
-        heat: its busy seconds per second, smoothed over batches.
-        executor: that last ran it.
-        state_bytes: after its last batch.
-        shown: whether it has series of its own.
-        work: all of it so far.
-    """
+    """One state partition; `heat` is its busy seconds per second, smoothed over batches."""
 
     heat: float
     executor: str = ""

@@ -26,14 +26,7 @@ from balancedstream.record.spectators import Metrics, Spectator
 
 
 class Journal:
-    """Writes down what happens, shows it, and serves it as metrics.
-
-    Args:
-        history: keeps it.
-        spectator: shows it.
-        metrics: serves it.
-        clock: seconds since the Unix epoch.
-    """
+    """Writes down what happens, shows it, and serves it as metrics."""
 
     def __init__(
         self,

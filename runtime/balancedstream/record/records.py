@@ -281,13 +281,7 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class RestartRecord:
-    """One restart of a query inside the run.
-
-    Attributes:
-        at_s: seconds since the Unix epoch.
-        query: the query's stable name or id.
-        reason: why it restarted, as far as known.
-    """
+    """One restart of a query inside the run."""
 
     at_s: float
     query: str

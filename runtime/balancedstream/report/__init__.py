@@ -34,14 +34,7 @@ REFRESH_S = 5
 
 
 def prepare_directory(directory: str | Path, option: str = "report") -> Path:
-    """Makes sure, before the run starts, that a report can be written.
-
-    Args:
-        directory: where the report shall go; made if missing.
-        option: by which a person named it.
-
-    Returns:
-        The directory.
+    """Makes sure, before the run starts, that a report can be written; makes a missing directory.
 
     Raises:
         InvalidInputError: the directory cannot be made or written to.
@@ -64,14 +57,7 @@ def prepare_directory(directory: str | Path, option: str = "report") -> Path:
 def publish_report(
     history: History, directory: Path, say: Callable[[str], None], notes: Sequence[str] = ()
 ) -> None:
-    """Writes the report and says its outcome; a full disk is said, and ends nothing.
-
-    Args:
-        history: the record of the run.
-        directory: an existing one.
-        say: shows a person a line.
-        notes: as of `write_report`.
-    """
+    """Writes the report and says its outcome; a full disk is said, and ends nothing."""
     try:
         summary = write_report(history, directory, notes)
     except OSError as error:

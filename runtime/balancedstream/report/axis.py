@@ -22,12 +22,7 @@ HOVER_STRIPS = 240
 
 
 class BatchAxis:
-    """The horizontal axis that the figures of one query share: its kept batches, in order.
-
-    Args:
-        batches: the query's batches; at least one.
-        started_s: start of the run, seconds since the Unix epoch.
-    """
+    """The horizontal axis that the figures of one query share: its kept batches, in order."""
 
     def __init__(self, batches: Sequence[BatchRecord], started_s: float) -> None:
         self.batches = batches

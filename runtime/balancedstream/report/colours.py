@@ -23,9 +23,6 @@ def executor_order(executors: Iterable[str]) -> list[str]:
 def executor_colours(batches: Sequence[BatchRecord]) -> dict[str, str]:
     """Gives the executors that were hottest at any time a colour each; others share one.
 
-    Args:
-        batches: batches of one query, in order.
-
     Returns:
         Executor id to CSS class; at most eight executors, in the order of their ids.
     """

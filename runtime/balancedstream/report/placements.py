@@ -50,10 +50,6 @@ class Placement:
 def placement_over(window: Sequence[BatchRecord], operator: int) -> Placement | None:
     """Averages an operator's loads over a window.
 
-    Args:
-        window: batches of one query.
-        operator: Spark's operator id.
-
     Returns:
         The placement; None if no batch of the window has loads per partition on record.
     """
@@ -75,11 +71,7 @@ def placement_figure(
 ) -> Figure:
     """Draws each executor as a column of its partitions, before and after.
 
-    Args:
-        query: the query's records.
-        operator: Spark's operator id.
-        colours: of the executors, as in all figures of the query.
-        right_px: the right edge; a narrow drawing has fewer columns.
+    A narrow drawing, which ends at `right_px`, has fewer columns.
     """
     placements = _placements(query, operator)
     if not placements:

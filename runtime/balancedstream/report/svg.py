@@ -82,14 +82,7 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One picture with its words.
-
-    Attributes:
-        title: what it shows.
-        caption: how to read it, and what was left out.
-        svg: the drawing.
-        legend: CSS class of the mark's key, and its label.
-    """
+    """One picture with its words; the legend has a CSS class and a label for each mark."""
 
     title: str
     caption: str
@@ -98,12 +91,7 @@ class Figure:
 
 
 class Panel:
-    """One rectangle with a horizontal and a vertical scale, and what is drawn in it.
-
-    Args:
-        x: horizontal scale.
-        y: vertical scale; `start_px` is the lower edge.
-    """
+    """One rectangle with two scales (`y.start_px` is its lower edge), and what is drawn in it."""
 
     def __init__(self, x: Scale, y: Scale) -> None:
         self.x = x

@@ -79,12 +79,7 @@ class CostReport:
     ) -> CostReport:
         """Pack the measurements of one partition.
 
-        Args:
-            batch: of the task.
-            shuffle: its name.
-            stage: of the task.
-            place: number of the task, its attempt, and the number of partitions.
-            measured: of one partition.
+        `place` is the number of the task, its attempt, and the number of partitions.
         """
         data = zlib.compress(pickle.dumps(measured), 1)
         return cls(batch.folder, shuffle, stage, batch.number, *place, data)
@@ -114,13 +109,7 @@ class _Run:
 
 
 class Collector:
-    """Makes the versions of one folder.
-
-    Args:
-        name: of the shuffle, for people.
-        folder: of the versions.
-        on_batch: called with each batch that was learned from.
-    """
+    """Makes the versions of one folder."""
 
     def __init__(self, name: str, folder: Path, on_batch: Callable[[ShuffleRecord], None]) -> None:
         self._name = name

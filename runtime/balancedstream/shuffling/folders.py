@@ -80,12 +80,7 @@ nothing is known."""
 
 @dataclass(frozen=True, slots=True)
 class PinnedCosts:
-    """Finds both for streams: only the running task knows its batch.
-
-    Attributes:
-        root: folder on storage that all executors share.
-        name: of the shuffle in its query.
-    """
+    """Finds both for streams: only the running task knows its batch."""
 
     root: str
     name: str
@@ -119,11 +114,7 @@ class PinnedCosts:
 
 
 class CostFolder:
-    """The versions of one shuffle in one query.
-
-    Args:
-        path: of the folder; it is created if needed.
-    """
+    """The versions of one shuffle in one query; the folder is created if needed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -231,12 +222,9 @@ class CostFolder:
         return []
 
     def _clean_up(self, pinned: int, now_s: float, *, is_learnt: bool) -> None:
-        """Remove files that no batch needs, as far as possible.
+        """Remove files that no batch needs, after a batch was pinned, as far as possible.
 
-        Args:
-            pinned: the batch that was just pinned.
-            now_s: the clock of the storage.
-            is_learnt: whether there is a version from the batch before it.
+        `now_s` is by the clock of the storage. `is_learnt`: the batch before has a version.
         """
 
         def is_needless(file: Path) -> bool:

@@ -112,10 +112,6 @@ def make_pandas_form() -> Form:
 def join_outputs(outputs: Iterable[Any], form: Form) -> Iterator[Any]:
     """Return the same rows in the same order, in fewer outputs.
 
-    Args:
-        outputs: of the function.
-        form: of its outputs.
-
     Returns:
         Small outputs are held until together they have `ROWS_PER_OUTPUT` rows, `BYTES_PER_OUTPUT`
         bytes or `OUTPUTS_HELD` outputs, or the next one differs in form; others pass unchanged.
@@ -147,12 +143,7 @@ def join_outputs(outputs: Iterable[Any], form: Form) -> Iterator[Any]:
 
 
 def join_rows(rows: Iterable[Any], schema: StructType) -> Iterator[Any]:
-    """Return rows as Arrow batches, joined as by `join_outputs`.
-
-    Args:
-        rows: of a function, each a `Row`, tuple or dict.
-        schema: of the batches.
-    """
+    """Return rows (`Row`, tuple or dict) as Arrow batches, joined as by `join_outputs`."""
     return join_outputs(_convert(iter(rows), schema), ARROW)
 
 

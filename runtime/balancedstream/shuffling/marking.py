@@ -30,9 +30,6 @@ from pyspark.sql.types import (
 def mark_rows(columns: list[tuple[Column, DataType]]) -> tuple[Column, Column]:
     """Two independent 64-bit hashes over all values of the columns.
 
-    Args:
-        columns: with their types; at least one.
-
     Returns:
         Never null, and practically never equal for different rows, except for the two kinds of
         values above.

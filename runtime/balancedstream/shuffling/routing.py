@@ -80,10 +80,6 @@ def make_router(
     It reads the whole input before it returns anything. Meanwhile Spark keeps the rows, and spills
     them to disk if there are many. Here each row takes about 150 bytes while it is routed.
 
-    Args:
-        find_costs: finds the learned costs.
-        partitions: number of partitions.
-
     Returns:
         A function that takes the hashed cost keys and the two hashes of rows, batch by batch, and
         returns `ROUTED`.

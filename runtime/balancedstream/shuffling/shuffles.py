@@ -165,14 +165,7 @@ class Shuffle:
         function: Callable[[Iterator[Any]], Iterable[Any]],
         join: Callable[[Iterator[Any]], Iterator[Any]],
     ) -> tuple[DataFrame, Callable[[Iterator[Any]], Iterator[Any]]]:
-        """The routed rows, and the function that runs over them.
-
-        Args:
-            named: the function that names the shuffle.
-            cut: cuts one input of a task into pieces.
-            function: runs over the parts of all pieces.
-            join: joins its outputs.
-        """
+        """The routed rows, and the function that runs over them."""
         name = name_shuffle(named, self._key_name)
         if self._df.isStreaming:
             pinned = PinnedCosts(str(self._root), name)

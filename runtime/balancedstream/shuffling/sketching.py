@@ -25,10 +25,6 @@ _NS_PER_S = 1e9
 def locate_items(sketch: CostSketch, items: NDArray[np.int64]) -> NDArray[np.int64]:
     """`CostSketch.locate` for many items.
 
-    Args:
-        sketch: any with this hash.
-        items: hashed cost keys.
-
     Returns:
         A row for each item, with a cell for each row of the sketch.
 
@@ -50,13 +46,6 @@ def estimate_costs_s(learnt: LearntCosts, items: NDArray[np.int64]) -> NDArray[n
     """`learnt.estimates.estimate` for many items.
 
     The two sketches are added up only in the cells that are read, because a task reads few.
-
-    Args:
-        learnt: the learned costs.
-        items: hashed cost keys.
-
-    Returns:
-        The estimated seconds for each item.
     """
     distinct, places = np.unique(items, return_inverse=True)
     sketches = [sketch for sketch in (learnt.newer, learnt.older) if sketch]
@@ -89,11 +78,7 @@ def _add_up(matrices: Sequence[NDArray[np.int64]], at: Any) -> NDArray[np.int64]
 
 
 class SketchFiller:
-    """Fills a sketch.
-
-    Args:
-        empty: a sketch that hashes as the result must.
-    """
+    """Fills a sketch that hashes as an empty one does."""
 
     def __init__(self, empty: CostSketch) -> None:
         self._empty = empty

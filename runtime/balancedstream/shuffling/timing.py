@@ -51,25 +51,14 @@ class Piece(NamedTuple, Generic[Part]):
 
 
 class HiddenColumns(NamedTuple):
-    """Columns that the shuffle adds to the rows, hidden from the function.
-
-    Attributes:
-        item: the hashed cost key.
-        estimated_s: estimated cost of the row.
-    """
+    """Columns that the shuffle adds to the rows, hidden from the function."""
 
     item: str
     estimated_s: str
 
 
 class FunctionMeter(Generic[Part, Output]):
-    """Runs the user's function over the input of one task, and measures its time.
-
-    Args:
-        name: of the shuffle.
-        empty: a sketch that hashes as the result must.
-        clock: a monotonic clock, in seconds.
-    """
+    """Runs the user's function over the input of one task, and measures its time."""
 
     def __init__(
         self,
@@ -98,10 +87,6 @@ class FunctionMeter(Generic[Part, Output]):
         inputs: Iterable[list[Piece[Part]]],
     ) -> Iterator[Output]:
         """Run the function.
-
-        Args:
-            function: gets the parts of all pieces, one after the other.
-            inputs: the pieces, batch by batch.
 
         Returns:
             The outputs of the function. Its errors pass through unchanged.

@@ -52,9 +52,6 @@ class DecodedBatch:
     Everything else comes from the batch itself, also cells of nested types: PySpark makes two lists
     of one in the key, and the user may change the one in the row.
 
-    Args:
-        batch: the original batch.
-
     >>> batch = DecodedBatch(pa.RecordBatch.from_pydict({"n": [7, 8, None]}))
     >>> [batch.column(0)[row].as_py() for row in range(batch.num_rows)]
     [7, 8, None]

@@ -20,11 +20,7 @@ KeyReport = dict[str, Any]
 
 
 class ReportParam(AccumulatorParam[tuple[Any, ...]]):  # type: ignore[misc]
-    """Collects task reports in a task, and passes them to a function in the driver.
-
-    Args:
-        take: called with one report after the other while Spark waits.
-    """
+    """Collects task reports in a task, and passes them to a function in the driver, one by one."""
 
     def __init__(self, take: Callable[[Any], None]) -> None:
         self._take: Callable[[Any], None] | None = take

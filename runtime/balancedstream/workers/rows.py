@@ -17,9 +17,6 @@ def name_columns(names: tuple[str, ...]) -> CutRow:
 
     The class of its rows has the names, while `pyspark.sql.Row` keeps them in each row.
 
-    Args:
-        names: of the columns of these cells.
-
     >>> name_columns(("key", "n"))(("de", 7, "hidden"))
     Row(key='de', n=7)
     """
@@ -36,10 +33,6 @@ def name_columns(names: tuple[str, ...]) -> CutRow:
 
 def cut_row(row: Any, cells: slice) -> tuple[Any, ...]:
     """A slice of a row that PySpark unpickled, with names if the row has names.
-
-    Args:
-        row: a `Row` with or without names, or another tuple.
-        cells: the slice, without a step.
 
     >>> cut_row(Row(route=3, key="de"), slice(1, None))
     Row(key='de')

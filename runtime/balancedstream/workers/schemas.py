@@ -14,11 +14,7 @@ Verify = Callable[[Any], tuple[Any, ...]]
 
 
 def parse_columns(schema: StructType | str, what: str) -> StructType:
-    """The columns of a schema.
-
-    Args:
-        schema: a `StructType`, or text such as `n LONG, names ARRAY<STRING>`.
-        what: the user's name for it, for the message.
+    """The columns of a schema; a message calls it `what`.
 
     Raises:
         InvalidInputError: this is no schema, or it has no columns.

@@ -276,15 +276,10 @@ def _find_relief(
     unit_s: float,
     chance: float,
 ) -> _Relief:
-    """Find the steps that pay off.
+    """Find the steps that pay off; the search changes the layout.
 
-    Args:
-        layout: all partitions and executors; the search changes it.
-        bound: lower bound on the imbalance.
-        thresholds: when to act, when to stop, and what moves must save.
-        free: partitions that have to move anyway, so that their restore costs nothing more.
-        unit_s: seconds of one unit of `weight`.
-        chance: part of the imbalance that may vanish in the next batches without any step.
+    The partitions in `free` move anyway, so their restore costs nothing more. `unit_s` is one unit
+    of `weight`; `chance` is the part of the imbalance that may vanish without any step.
     """
     start, imbalance = layout.peak, layout.imbalance
     stop_at = max(thresholds.stop_at, 1 + RESOLUTION)

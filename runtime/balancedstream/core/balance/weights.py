@@ -94,10 +94,6 @@ def add_up(groups: Mapping[int, Group], base: Mapping[str, int]) -> int:
 def check_values(field: str, values: Mapping[int, float]) -> None:
     """Check the value of each partition.
 
-    Args:
-        field: name of the values in the message.
-        values: the value of each partition.
-
     Raises:
         InvalidInputError: a value is negative or not finite; the message names field and partition.
 

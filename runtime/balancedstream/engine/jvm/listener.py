@@ -66,10 +66,6 @@ class Listener:
 def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
     """Compiles `BatchListener.java`, creates an object and registers it.
 
-    Args:
-        spark: a running session.
-        loads_ahead: whether this version of Spark lets executors load state ahead of moves.
-
     Raises:
         py4j.protocol.Py4JError: this version of Spark has no such class or method.
     """

@@ -70,10 +70,6 @@ def sum_stages(
 def sum_driver_times(durations_ms: Mapping[str, int], rows: Iterable[StageRow]) -> dict[str, float]:
     """What of a batch was no task, as the fields of `BatchSample` in seconds.
 
-    Args:
-        durations_ms: `durationMs` of the batch's progress.
-        rows: its stages.
-
     >>> rows = [StageRow("source", 2, 900, 0, 1000, {"a": 900})]
     >>> sum_driver_times({"triggerExecution": 1500, "queryPlanning": 300, "addBatch": 1200}, rows)
     {'offsets_s': 0.0, 'planning_s': 0.3, 'commits_s': 0.0, 'gaps_s': 0.2}

@@ -24,10 +24,6 @@ DEFAULT_FORMAT = "1"
 def find_format(spark: SparkSession, checkpoint: str) -> str | None:
     """The format of a checkpoint, by its newest commit.
 
-    Args:
-        spark: a session, for Hadoop's settings.
-        checkpoint: as Hadoop reads it.
-
     Returns:
         "1" or "2"; None if nothing was committed there, or it cannot be read: then Spark says so.
     """

@@ -229,12 +229,7 @@ def _driver_traits() -> Traits:
 
 
 def describe_cluster(user: Mapping[str, str], local: LocalExecutors) -> dict[str, str]:
-    """The settings of a session whose executors are processes on this machine.
-
-    Args:
-        user: the user's settings.
-        local: number of executors.
-    """
+    """The settings of a session whose executors are processes on this machine."""
     memory = user.get(EXECUTOR_MEMORY) or os.environ.get("SPARK_EXECUTOR_MEMORY")
     memory = memory or f"{EXECUTOR_MEMORY_MIB}m"
     settings = {}

@@ -188,9 +188,6 @@ def find_own_wait(settings: Mapping[str, str]) -> str:
     Only the wait for an executor counts: `spark.locality.wait.node` and `.rack` come after it, and
     nothing here touches them.
 
-    Args:
-        settings: of the running application.
-
     >>> find_own_wait({"spark.locality.wait": "0s"})[:44]
     'spark.locality.wait=0s is yours and stays: n'
     >>> find_own_wait({"spark.locality.wait.node": "0s"})
