@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from itertools import count, repeat
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.samples import (
@@ -138,18 +140,6 @@ class Observation:
         return json.dumps(written, separators=(",", ":"))
 
 
-_Record = TypeVar(
-    "_Record",
-    TaskSample,
-    HiddenSample,
-    BatchSample,
-    KeySample,
-    StageSample,
-    RestoreCost,
-    ScaleOut,
-)
-
-
 def parse_observation(text: str) -> Observation:
     """Read an observation that `Observation.to_json` wrote.
 
@@ -162,43 +152,54 @@ def parse_observation(text: str) -> Observation:
     except ValueError as error:
         message = f"observation: not JSON ({error})"
         raise InvalidInputError(message) from error
-    if not isinstance(content, dict):
-        message = f"observation: must be a JSON object, not {type(content).__name__}"
+    if isinstance(content, dict):
+        # Release 0.1.0 wrote a number that was always 0.
+        content.pop("missing", None)
+    observation: Observation = _parse_record(Observation, content, "observation")
+    return observation
+
+
+def _parse_record(kind: Any, item: Any, path: str) -> Any:
+    if not isinstance(item, dict):
+        message = f"{path}: must be a JSON object, not {type(item).__name__}"
         raise InvalidInputError(message)
-    # Release 0.1.0 wrote a number that was always 0.
-    content.pop("missing", None)
-    known = {f.name for f in fields(Observation)}
-    for name in content:
-        if name not in known:
-            message = f"observation.{name}: unknown; known are {', '.join(sorted(known))}"
+    types = get_type_hints(kind)
+    for name in item:
+        if name not in types:
+            message = f"{path}.{name}: unknown; known are {', '.join(sorted(types))}"
             raise InvalidInputError(message)
-    for name in ("now_s", "executors"):
-        if name not in content:
-            message = f"observation.{name}: missing"
+    values = {name: _parse(types[name], v, f"{path}.{name}") for name, v in item.items()}
+    for known in fields(kind):
+        has_default = known.default is not MISSING or known.default_factory is not MISSING
+        if not has_default and known.name not in item:
+            message = f"{path}.{known.name}: missing"
             raise InvalidInputError(message)
-    content["tasks"] = _parse_each(TaskSample, content.get("tasks", []), "tasks")
-    content["batches"] = _parse_each(BatchSample, content.get("batches", []), "batches")
-    content["keys"] = _parse_each(KeySample, content.get("keys", []), "keys")
-    content["stages"] = _parse_each(StageSample, content.get("stages", []), "stages")
-    if content.get("last_scale_out") is not None:
-        content["last_scale_out"] = _parse(ScaleOut, content["last_scale_out"], "last_scale_out")
-    content["hidden"] = _parse_each(HiddenSample, content.get("hidden", []), "hidden")
-    if content.get("running") is not None:
-        content["running"] = _parse_names(content["running"])
-    content["prepared"] = _parse_operators(content.get("prepared", []))
-    if "restore_cost" in content:
-        content["restore_cost"] = _parse(RestoreCost, content["restore_cost"], "restore_cost")
-    executors = content["executors"]
-    if not isinstance(executors, dict) or not all(type(c) is int for c in executors.values()):
-        message = "observation.executors: must map executor ids to whole numbers of cores"
-        raise InvalidInputError(message)
-    if not isinstance(content["now_s"], int | float):
-        message = f"observation.now_s: must be a number, not {content['now_s']!r}"
-        raise InvalidInputError(message)
-    _check_requests(content)
-    if "in_force" in content:
-        content["in_force"] = _parse_in_force(content["in_force"])
-    return Observation(**content)
+    return kind(**values)
+
+
+def _parse(form: Any, value: Any, path: str) -> Any:
+    """Read a value of a type. An integer in JSON may stand for a float; no other is converted."""
+    if form is PlanInForce:
+        return _parse_in_force(value)
+    if is_dataclass(form):
+        return _parse_record(form, value, path)
+    kind, parts = get_origin(form) or form, get_args(form)
+    if kind is UnionType:
+        return None if value is None else _parse(parts[0], value, path)
+    if kind is tuple and isinstance(value, list):
+        if parts[-1] is ...:
+            paths = (f"{path}[{i}]" if is_dataclass(parts[0]) else path for i in count())
+            return tuple(map(_parse, repeat(parts[0]), value, paths))
+        if len(parts) == len(value):
+            return tuple(map(_parse, parts, value, repeat(path)))
+    if kind is Mapping and isinstance(value, dict):
+        return {name: _parse(parts[1], each, path) for name, each in value.items()}
+    accepted = {float: (int, float), Literal: (str,)}.get(kind, (kind,))
+    if isinstance(value, accepted) and isinstance(value, bool) is (kind is bool):
+        return value
+    name = form.__name__ if isinstance(form, type) else form
+    message = f"{path}: must be of the type {name}; {value!r:.80} is of the wrong type"
+    raise InvalidInputError(message)
 
 
 def _parse_in_force(found: Any) -> PlanInForce:
@@ -218,67 +219,4 @@ def _parse_in_force(found: Any) -> PlanInForce:
         )
     except (KeyError, TypeError, ValueError) as error:
         message = f"observation.in_force: not as it is written ({error!r:.80})"
-        raise InvalidInputError(message) from error
-
-
-def _check_requests(content: Mapping[str, Any]) -> None:
-    """Check the types of the exclusion and the minimum, which come from outside."""
-    for name, kind in (("excluded", str), ("floor", int), ("floor_why", str)):
-        if type(content.get(name, kind())) is not kind:
-            message = f"observation.{name}: {content[name]!r:.80} is of the wrong type"
-            raise InvalidInputError(message)
-
-
-def _parse_names(items: Any) -> tuple[str, ...]:
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        message = "observation.running: must be a list of names of queries"
-        raise InvalidInputError(message)
-    return tuple(items)
-
-
-def _parse_operators(items: Any) -> tuple[OperatorId, ...]:
-    if not isinstance(items, list):
-        message = "observation.prepared: must be a list"
-        raise InvalidInputError(message)
-    for item in items:
-        if not (isinstance(item, list) and [type(part) for part in item] == [str, int]):
-            message = f"observation.prepared: must be pairs of query and operator, not {item!r:.80}"
-            raise InvalidInputError(message)
-    return tuple((query, operator) for query, operator in items)
-
-
-def _parse_each(kind: type[_Record], items: Any, name: str) -> tuple[_Record, ...]:
-    if not isinstance(items, list):
-        message = f"observation.{name}: must be a list"
-        raise InvalidInputError(message)
-    return tuple(_parse(kind, item, f"{name}[{i}]") for i, item in enumerate(items))
-
-
-def _parse(kind: type[_Record], item: Any, path: str) -> _Record:
-    """Read one record. An integer in JSON may stand for a float; no other type is converted."""
-    if not isinstance(item, dict):
-        message = f"observation.{path}: must be an object"
-        raise InvalidInputError(message)
-    accepted: dict[str, tuple[type, ...]] = {
-        "str": (str,),
-        "int": (int,),
-        "float": (int, float),
-        "float | None": (int, float, type(None)),
-        "bool": (bool,),
-        "StageKind": (str,),
-        "Mapping[str, float]": (dict,),
-    }
-    types = {f.name: accepted[str(f.type)] for f in fields(kind)}
-    for name, value in item.items():
-        if name not in types:
-            message = f"observation.{path}.{name}: unknown; known are {', '.join(types)}"
-            raise InvalidInputError(message)
-        is_bool = isinstance(value, bool)
-        if not isinstance(value, types[name]) or is_bool is not (types[name] == (bool,)):
-            message = f"observation.{path}.{name}: {value!r} is of the wrong type"
-            raise InvalidInputError(message)
-    try:
-        return kind(**item)
-    except TypeError as error:
-        message = f"observation.{path}: {error}"
         raise InvalidInputError(message) from error
