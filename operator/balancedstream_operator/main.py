@@ -23,7 +23,7 @@ from balancedstream_operator.process.following import start_followers
 from balancedstream_operator.process.health import serve_health
 from balancedstream_operator.process.logs import start_logging
 from balancedstream_operator.process.metrics import OperatorMetrics
-from balancedstream_operator.process.operator import FromThreads, Operator
+from balancedstream_operator.process.operator import Operator
 from balancedstream_operator.settings import Caps, Settings
 
 HEALTH_PORT = 8080
@@ -46,7 +46,7 @@ async def operate(
     metrics.start(METRICS_PORT)
     operator = Operator(settings, metrics, active=not lease_name)
     health = await serve_health(health_port, operator.explain_unready)
-    followers = start_followers(connect(), settings.namespaces, FromThreads(operator))
+    followers = start_followers(connect(), settings.namespaces, operator)
     lease, held = None, None
     if lease_name:
         namespace = os.environ.get("POD_NAMESPACE", "default")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from balancedstream.errors import InvalidInputError
-from balancedstream_operator.api.resource import GROUP, NAME
+from balancedstream_operator.api.resource import GROUP, NAME, refuse
 
 _MAX_WORD = 63
 _MAX_PREFIX = 253
@@ -44,17 +43,14 @@ def check_metadata(labels: Mapping[str, str], annotations: Mapping[str, str]) ->
     """
     for key, value in labels.items():
         if not is_label(key, value):
-            message = f"spec.labels: {key}={value} is no label"
-            raise InvalidInputError(message)
+            refuse("spec.labels", f"{key}={value} is no label")
     for key in annotations:
         if not is_label(key):
-            message = f"spec.annotations: {key!r} is no name of an annotation"
-            raise InvalidInputError(message)
+            refuse("spec.annotations", f"{key!r} is no name of an annotation")
     for name, keys in (("labels", labels), ("annotations", annotations)):
         for key in keys:
             if _RESERVED.fullmatch(key):
-                message = f"spec.{name}.{key}: the operator or Spark sets it"
-                raise InvalidInputError(message)
+                refuse(f"spec.{name}.{key}", "the operator or Spark sets it")
 
 
 def check_pull_secrets(names: Sequence[str]) -> None:
@@ -65,5 +61,4 @@ def check_pull_secrets(names: Sequence[str]) -> None:
     """
     for name in names:
         if not re.fullmatch(NAME, name) or names.count(name) > 1:
-            message = f"spec.imagePullSecrets: {name!r} is no name of a Secret, or appears twice"
-            raise InvalidInputError(message)
+            refuse("spec.imagePullSecrets", f"{name!r} is no name of a Secret, or appears twice")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from balancedstream.core.wire.objects import STREAM_LABEL
+from balancedstream.errors import InvalidInputError
 
 Manifest = dict[str, Any]
 """A Kubernetes object in the form of its YAML or JSON."""
@@ -112,3 +113,13 @@ def driver_pod_name(stream: Stream) -> str:
     'clicks-driver-0'
     """
     return f"{driver_name(stream)}-0"
+
+
+def refuse(path: str, problem: str) -> NoReturn:
+    """Refuses a field of a manifest.
+
+    Raises:
+        InvalidInputError: always; the message names the field.
+    """
+    message = f"{path}: {problem}"
+    raise InvalidInputError(message)

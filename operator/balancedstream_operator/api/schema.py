@@ -10,31 +10,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from balancedstream.core.policy import Knob, Mode, knobs
 from balancedstream.core.printing import printable
 from balancedstream.core.removed import REMOVED, RemovedKnob
-from balancedstream.errors import InvalidInputError
+from balancedstream_operator.api.resource import refuse
 
 Schema = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Field:
     """What a field declares beside its values. An object declares it for all its fields.
 
     Attributes:
+        sentence: what the field is.
         of_the_job: whether the field describes a job that the operator runs. Then it is refused
             beside `targetRef`.
         restarts: whether a change of the field needs a new driver. None means: if the field is of
             the job.
     """
 
-    of_the_job: bool = False
-    restarts: bool | None = None
+    sentence: str
+    of_the_job: bool = field(default=False, kw_only=True)
+    restarts: bool | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +44,12 @@ class Text(_Field):
     """A string.
 
     Attributes:
-        sentence: what it is.
         max_length: in characters.
         pattern: regular expression that the whole string must match; empty for any.
         allowed: what it must be, for a person; empty to show length and pattern.
         prose: whether people read it: it is written printable, because `kubectl` shows it as it is.
     """
 
-    sentence: str
     max_length: int = 253
     pattern: str = ""
     allowed: str = ""
@@ -60,46 +60,34 @@ class Text(_Field):
 class Number(_Field):
     """A number of the field's type; both limits are inclusive."""
 
-    sentence: str
     minimum: float
     maximum: float
 
 
-@dataclass(frozen=True, slots=True)
 class Figure(_Field):
     """A number of the field's type without limits, in a status."""
 
-    sentence: str
 
-
-@dataclass(frozen=True, slots=True)
 class Time(_Field):
     """A time in the format of Kubernetes, in a status."""
-
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Words(_Field):
     """One of a few words, which people type, quoted where YAML reads them otherwise, or not."""
 
-    sentence: str
     choices: tuple[str, ...]
     typed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
 class Switch(_Field):
     """True or false."""
-
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Texts(_Field):
     """A list of strings, or a map from string to string, of at most `max_items`."""
 
-    sentence: str
     max_items: int
     max_length: int = 4096
 
@@ -108,7 +96,6 @@ class Texts(_Field):
 class Part(_Field):
     """An object with a spec class of its own; one that is not `filled_in` may be absent."""
 
-    sentence: str
     filled_in: bool = True
 
 
@@ -116,16 +103,12 @@ class Part(_Field):
 class Parts(_Field):
     """A list of at most `max_items` objects of the field's class; absent if not `filled_in`."""
 
-    sentence: str
     max_items: int
     filled_in: bool = True
 
 
-@dataclass(frozen=True, slots=True)
 class Foreign(_Field):
     """An object of Kubernetes' own, which the API server checks when it is used."""
-
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +117,10 @@ class Knobs(_Field):
 
     Attributes:
         section: its name in `balancedstream.core.policy`.
-        sentence: what it is.
         omit: knobs that are elsewhere in the manifest.
     """
 
     section: str
-    sentence: str
     omit: tuple[str, ...] = ()
 
 
@@ -205,10 +186,19 @@ def describe(kind: type) -> Schema:
     return schema
 
 
-def read(kind: type[_Spec], manifest: object, path: str = "spec") -> _Spec:
+def read(
+    kind: type[_Spec], manifest: object, path: str = "spec", unknown: list[str] | None = None
+) -> _Spec:
     """An instance of a spec class from a part of a manifest.
 
     The API server has checked most of it; errors name the field.
+
+    Args:
+        kind: spec class.
+        manifest: the part.
+        path: of the part.
+        unknown: gets the paths of unknown fields, which are then ignored: a newer definition gives
+            every object the defaults of its new fields. None refuses them.
 
     Raises:
         InvalidInputError: a missing or unknown field, a wrong type or a value out of range.
@@ -223,14 +213,14 @@ def read(kind: type[_Spec], manifest: object, path: str = "spec") -> _Spec:
     given = _mapping(path, manifest)
     entries = _entries(cast("type", kind))
     known = {camel(entry.name): (entry, *rest) for entry, *rest in entries}
-    _refuse_unknown(path, given, known)
+    _heed_unknown(path, given, known, unknown)
     values: dict[str, Any] = {}
     for name, (entry, value_kind, declared) in known.items():
         if given.get(name) is not None:
-            values[entry.name] = _read_value(value_kind, declared, given[name], f"{path}.{name}")
+            at = f"{path}.{name}"
+            values[entry.name] = _read_value(value_kind, declared, given[name], at, unknown)
         elif _default(entry) is MISSING:
-            message = f"{path}.{name}: missing"
-            raise InvalidInputError(message)
+            refuse(f"{path}.{name}", "missing")
     return kind(**values)
 
 
@@ -297,44 +287,6 @@ def write(part: object) -> Schema:
                 value = [write(item) for item in value]
         manifest[camel(entry.name)] = value
     return manifest
-
-
-def drop_unknown(kind: type, manifest: object, path: str = "spec") -> tuple[object, list[str]]:
-    """A part of a manifest without the fields that a spec class does not know, and their paths.
-
-    A newer definition gives every object the defaults of its new fields.
-
-    >>> @dataclass(frozen=True)
-    ... class Size:
-    ...     count: Annotated[int, Number("How many.", 1, 9)] = 2
-    >>> drop_unknown(Size, {"count": 3, "colour": "red"})
-    ({'count': 3}, ['spec.colour'])
-    """
-    if not isinstance(manifest, Mapping):
-        return manifest, []
-    known = {camel(entry.name): rest for entry, *rest in _entries(kind)}
-    kept: dict[str, Any] = {}
-    dropped: list[str] = []
-    for name, value in manifest.items():
-        if name not in known:
-            dropped.append(f"{path}.{name}")
-            continue
-        value_kind, declared = known[name]
-        inner: list[str] = []
-        kept[name] = value
-        if isinstance(declared, Part):
-            kept[name], inner = drop_unknown(_part(value_kind), value, f"{path}.{name}")
-        elif isinstance(declared, Parts) and isinstance(value, list):
-            kind_of = _part(value_kind)
-            found = [drop_unknown(kind_of, v, f"{path}.{name}[{i}]") for i, v in enumerate(value)]
-            kept[name] = [part for part, _ in found]
-            inner = [gone for _, dropped_there in found for gone in dropped_there]
-        elif isinstance(declared, Knobs) and isinstance(value, Mapping):
-            knobs_known = {camel(knob) for knob in _knobs_of(declared)}
-            kept[name] = {knob: given for knob, given in value.items() if knob in knobs_known}
-            inner = [f"{path}.{name}.{knob}" for knob in value if knob not in knobs_known]
-        dropped += inner
-    return kept, dropped
 
 
 def list_of_the_job(kind: type, path: str = "", *, inside: bool = False) -> dict[str, Schema]:
@@ -463,7 +415,6 @@ def _describe_value(kind: Any, declared: _Declared) -> Schema:  # noqa: PLR0912 
 
 @cache
 def _knobs_of(declared: Knobs) -> Mapping[str, Knob]:
-    """The knobs of an object, by their names in the policy."""
     found = {}
     for knob in knobs():
         section, _, name = knob.path.partition(".")
@@ -537,7 +488,9 @@ def _word(value: Any) -> Any:
     return value.capitalize() if value in get_args(Mode) else value
 
 
-def _read_value(kind: Any, declared: _Declared, value: object, path: str) -> Any:
+def _read_value(
+    kind: Any, declared: _Declared, value: object, path: str, unknown: list[str] | None
+) -> Any:
     match declared:
         case Figure() | Time():
             message = f"{path} is of a status: read_leniently takes it"
@@ -551,26 +504,25 @@ def _read_value(kind: Any, declared: _Declared, value: object, path: str) -> Any
         case Words(choices=choices, sentence=sentence):
             if not isinstance(value, str):
                 allowed = f"one of {', '.join(choices)}"
-                message = f"{path}: must be {allowed}, not {value!r}{hint_quotes(value)}"
-                raise InvalidInputError(message)
+                refuse(path, f"must be {allowed}, not {value!r}{hint_quotes(value)}")
             Knob(path, str, "", choices[0], None, choices, sentence).check(value)
             return value
         case Switch():
             if not isinstance(value, bool):
-                message = f"{path}: must be true or false, not {value!r}"
-                raise InvalidInputError(message)
+                refuse(path, f"must be true or false, not {value!r}")
             return value
         case Texts():
             return _read_texts(kind, declared, value, path)
         case Part():
-            return read(_part(kind), value, path)
+            return read(_part(kind), value, path, unknown)
         case Parts(max_items=max_items):
             items = _read_list(path, value, max_items)
-            return tuple(read(_part(kind), item, f"{path}[{i}]") for i, item in enumerate(items))
+            part = _part(kind)
+            return tuple(read(part, item, f"{path}[{i}]", unknown) for i, item in enumerate(items))
         case Foreign():
             return _mapping(path, value)
         case Knobs():
-            return _read_knobs(declared, _mapping(path, value), path)
+            return _read_knobs(declared, _mapping(path, value), path, unknown)
 
 
 def _read_texts(kind: Any, declared: Texts, value: object, path: str) -> object:
@@ -584,34 +536,38 @@ def _read_texts(kind: Any, declared: Texts, value: object, path: str) -> object:
 
 def _read_list(path: str, value: object, max_items: int) -> Sequence[object]:
     if not isinstance(value, Sequence) or isinstance(value, str):
-        message = f"{path}: must be a list, not {value!r:.200}"
-        raise InvalidInputError(message)
+        refuse(path, f"must be a list, not {value!r:.200}")
     if len(value) > max_items:
-        message = f"{path}: must have at most {max_items} items, not {len(value)}"
-        raise InvalidInputError(message)
+        refuse(path, f"must have at most {max_items} items, not {len(value)}")
     return value
 
 
-def _read_knobs(declared: Knobs, given: Mapping[str, Any], path: str) -> dict[str, Any]:
+def _read_knobs(
+    declared: Knobs, given: Mapping[str, Any], path: str, unknown: list[str] | None
+) -> dict[str, Any]:
     known = {camel(name): (name, knob) for name, knob in _knobs_of(declared).items()}
-    _refuse_unknown(path, given, known)
+    _heed_unknown(path, given, known, unknown)
     values = {}
-    for key, value in given.items():
-        name, knob = known[key]
+    for key, (name, knob) in known.items():
+        if key not in given:
+            continue
+        value = given[key]
         mode = knob.choices == get_args(Mode) and isinstance(value, str)
         values[name] = value.lower() if mode else value
         if not knob.fits(values[name]):
             shown = replace(knob, path=f"{path}.{key}", choices=tuple(map(_word, knob.choices)))
-            message = f"{shown.path}: must be {shown.allowed}, not {value!r}{hint_quotes(value)}"
-            raise InvalidInputError(message)
+            refuse(shown.path, f"must be {shown.allowed}, not {value!r}{hint_quotes(value)}")
     return values
 
 
-def _refuse_unknown(path: str, given: Iterable[str], known: Collection[str]) -> None:
+def _heed_unknown(
+    path: str, given: Iterable[str], known: Collection[str], unknown: list[str] | None
+) -> None:
     for name in given:
         if name not in known:
-            message = f"{path}.{name}: unknown field, allowed are {', '.join(known)}"
-            raise InvalidInputError(message)
+            if unknown is None:
+                refuse(f"{path}.{name}", f"unknown field, allowed are {', '.join(known)}")
+            unknown.append(f"{path}.{name}")
 
 
 def _describe_number(whole: bool, minimum: float, maximum: float) -> Schema:
@@ -640,8 +596,7 @@ def _part(kind: Any) -> type:
 
 def _mapping(path: str, value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        message = f"{path}: must be an object, not {value!r}"
-        raise InvalidInputError(message)
+        refuse(path, f"must be an object, not {value!r}")
     return dict(value)
 
 
@@ -653,8 +608,7 @@ def _text(path: str, value: object, max_length: int, pattern: str = "", allowed:
     ):
         like = f", like {pattern}" if pattern else ""
         allowed = allowed or f"text of at most {max_length} characters{like}"
-        message = f"{path}: must be {allowed}, not {value!r}{hint_quotes(value)}"
-        raise InvalidInputError(message)
+        refuse(path, f"must be {allowed}, not {value!r}{hint_quotes(value)}")
     return value
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NoReturn
 
 from balancedstream.core.wire.objects import STREAM_LABEL
-from balancedstream.errors import InvalidInputError
-from balancedstream_operator.api.resource import KIND
+from balancedstream_operator.api.resource import KIND, refuse
 
 OWNED_CONF = (
     "spark.master",
@@ -124,23 +124,25 @@ in client mode: set spec.driver.cpu
     """
     for name in OWNED_CONF:
         if name in conf:
-            _refuse(name, "the operator sets it")
+            refuse_setting(name, "the operator sets it")
     if conf.get(DYNAMIC, "").strip().lower() == "true":
-        _refuse(DYNAMIC, "set executors.min and executors.max instead")
+        refuse_setting(DYNAMIC, "set executors.min and executors.max instead")
     if not conf.get(PROVIDER, ROCKSDB).endswith(ROCKSDB):
-        _refuse(PROVIDER, "must be RocksDB")
+        refuse_setting(PROVIDER, "must be RocksDB")
     for name, value in conf.items():
         found = next((why for pattern, why in _CANNOT_WORK if re.fullmatch(pattern, name)), "")
         if found:
-            _refuse(name, found)
+            refuse_setting(name, found)
         if _OWN_VARIABLES.fullmatch(name):
-            _refuse(name, "Spark sets this variable itself")
+            refuse_setting(name, "Spark sets this variable itself")
         if _OWN_LABELS.fullmatch(name):
-            _refuse(name, f"the objects of a {KIND} are found by this label")
+            refuse_setting(name, f"the objects of a {KIND} are found by this label")
         if name == _ALLOCATOR and value != "direct":
-            _refuse(name, "must be direct: the driver may create pods, but nothing else that does")
+            refuse_setting(
+                name, "must be direct: the driver may create pods, but nothing else that does"
+            )
 
 
-def _refuse(name: str, problem: str) -> None:
-    message = f"spec.sparkConf.{name}: {problem}"
-    raise InvalidInputError(message)
+def refuse_setting(name: str, problem: str) -> NoReturn:
+    """Refuses a setting of `spec.sparkConf`, as `refuse` does a field."""
+    refuse(f"spec.sparkConf.{name}", problem)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, get_args
 from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.policy import Policy, parse
 from balancedstream.core.removed import REMOVED, RemovedKnob
+from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 from balancedstream.core.wire import series as wire
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.job import (
@@ -21,7 +22,7 @@ from balancedstream_operator.api.job import (
     find_caps,
 )
 from balancedstream_operator.api.labels import check_metadata, check_pull_secrets
-from balancedstream_operator.api.resource import NAME
+from balancedstream_operator.api.resource import NAME, refuse
 from balancedstream_operator.api.schedule import Schedule
 from balancedstream_operator.api.schema import (
     Knobs,
@@ -34,7 +35,6 @@ from balancedstream_operator.api.schema import (
     Words,
     camel,
     describe,
-    drop_unknown,
     list_of_the_job,
     read,
     rule,
@@ -71,6 +71,9 @@ _PLACES = {
 
 MAX_PARTITIONS = 10_000
 """Maximum number of state partitions of a stream."""
+
+PARTITION_CHOICES = (24, 48, 96, 120, 240, 480, 960)
+"""Numbers with many divisors, so that many numbers of executors share the partitions evenly."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class Metrics:
     ] = "plain"
     window: Annotated[
         Mapping[str, Any],
-        Knobs("window", "Which batches the load of a partition is averaged over."),
+        Knobs("Which batches the load of a partition is averaged over.", "window"),
     ] = field(default_factory=dict)
 
 
@@ -250,17 +253,17 @@ class StreamSpec:
             of_the_job=True,
         ),
     ] = None
-    balancing: Annotated[Mapping[str, Any], Knobs("balance", "When state partitions move.")] = (
+    balancing: Annotated[Mapping[str, Any], Knobs("When state partitions move.", "balance")] = (
         field(default_factory=dict)
     )
     migration: Annotated[
-        Mapping[str, Any], Knobs("migration", "How moves are spread over batches.")
+        Mapping[str, Any], Knobs("How moves are spread over batches.", "migration")
     ] = field(default_factory=dict)
     scaling: Annotated[
         Mapping[str, Any],
         Knobs(
-            "scaling",
             "When executors are added or removed.",
+            "scaling",
             omit=("min_executors", "max_executors"),
         ),
     ] = field(default_factory=dict)
@@ -301,29 +304,23 @@ def read_spec(manifest: object) -> StreamSpec:
     >>> spec.executors.min, policy_of(spec).scaling.max_executors
     (1, 4)
     """
-    spec = read(StreamSpec, drop_unknown(StreamSpec, manifest)[0])
+    spec = read(StreamSpec, manifest, unknown=[])
     limits = spec.executors
     if limits.min > limits.max:
-        message = f"spec.executors.min: must not exceed max ({limits.max}), not {limits.min}"
-        raise InvalidInputError(message)
+        refuse("spec.executors.min", f"must not exceed max ({limits.max}), not {limits.min}")
     field, most = next(iter(find_caps(limits).items()))
     if limits.min > most:
-        message = (
-            f"spec.executors.{field}: must have room for executors.min, which is {limits.min}; it "
-            f"has room for {most}"
-        )
-        raise InvalidInputError(message)
+        problem = f"must have room for executors.min, which is {limits.min}; it has room for {most}"
+        refuse(f"spec.executors.{field}", problem)
     if spec.target_ref is not None:
         check_target(spec.target_ref)
         for path in find_beside_target(manifest, OF_THE_JOB):
-            message = f"spec.{path}: with targetRef it is the application's own: set it there"
-            raise InvalidInputError(message)
+            refuse(f"spec.{path}", "with targetRef it is the application's own: set it there")
     else:
         _check_workload(spec, manifest)
     for label in spec.metrics.labels:
         if not re.fullmatch(_LABEL, label) or label in {wire.STREAM, "__name__"}:
-            message = f"spec.metrics.labels: {label!r} is no name of a label to match"
-            raise InvalidInputError(message)
+            refuse("spec.metrics.labels", f"{label!r} is no name of a label to match")
     check_metadata(spec.labels, spec.annotations)
     check_pull_secrets(spec.image_pull_secrets)
     _check_policy(spec)
@@ -331,21 +328,16 @@ def read_spec(manifest: object) -> StreamSpec:
 
 
 def _check_workload(spec: StreamSpec, manifest: object) -> None:
-    """Refuses a job that cannot run."""
     given = manifest if isinstance(manifest, Mapping) else {}
     for name in _REQUIRED:
         if given.get(name) is None:
-            message = f"spec.{name}: missing"
-            raise InvalidInputError(message)
+            refuse(f"spec.{name}", "missing")
     if (spec.application.file is None) == (spec.application.config_map is None):
-        message = "spec.application: set exactly one of file and configMap"
-        raise InvalidInputError(message)
+        refuse("spec.application", "set exactly one of file and configMap")
     if (spec.checkpoints.claim is None) == (spec.checkpoints.uri is None):
-        message = "spec.checkpoints: set exactly one of claim and uri"
-        raise InvalidInputError(message)
+        refuse("spec.checkpoints", "set exactly one of claim and uri")
     if ".." in (spec.checkpoints.path or ""):
-        message = "spec.checkpoints.path: must not contain .."
-        raise InvalidInputError(message)
+        refuse("spec.checkpoints.path", "must not contain ..")
     check_conf(spec.spark_conf)
 
 
@@ -363,13 +355,15 @@ def _check_policy(spec: StreamSpec) -> None:
 
 
 def find_unknown(manifest: object) -> list[str]:
-    """Paths of the fields of a manifest's `spec` that this release does not know.
+    """Paths of the fields of a manifest's valid `spec` that this release does not know.
 
-    >>> find_unknown({"image": "clicks:1", "mood": "good", "scaling": {"lowUtilization": 0.4}})
+    >>> find_unknown({"executors": {"max": 4}, "mood": "good", "scaling": {"lowUtilization": 0.4}})
     ['spec.mood']
     """
+    unknown: list[str] = []
+    read(StreamSpec, manifest, unknown=unknown)
     removed = {_find_place(knob) for knob in REMOVED}
-    return [path for path in drop_unknown(StreamSpec, manifest)[1] if path not in removed]
+    return [path for path in unknown if path not in removed]
 
 
 def find_removed(manifest: object) -> list[str]:
@@ -393,7 +387,6 @@ def find_removed(manifest: object) -> list[str]:
 
 
 def _find_place(knob: RemovedKnob) -> str:
-    """Path of a removed knob in a manifest."""
     section, _, name = knob.path.partition(".")
     return f"{_PLACES[section]}.{camel(name)}"
 
@@ -436,3 +429,17 @@ def clamp_fixed(limits: Executors) -> int:
     4
     """
     return min(max(limits.fixed, limits.min), *find_caps(limits).values())
+
+
+def choose_partitions(spec: StreamSpec) -> int:
+    """The number of state partitions for a new stream; 0 if the target application chooses it.
+
+    >>> choose_partitions(StreamSpec(Executors(max=4)))
+    48
+    """
+    if spec.target_ref:
+        return 0
+    if spec.partitions is not None:
+        return spec.partitions
+    least = PARTITIONS_PER_EXECUTOR * spec.executors.max * spec.executors.cores
+    return next((n for n in PARTITION_CHOICES if n >= least), min(least, MAX_PARTITIONS))

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.labels import is_label
-from balancedstream_operator.api.resource import NAME
+from balancedstream_operator.api.resource import NAME, refuse
 from balancedstream_operator.api.schema import Schema, Text, Texts, Words, rule
 
 _NAME_LABELS = {
@@ -79,15 +78,12 @@ def check_target(target: TargetRef) -> None:
     >>> check_target(TargetRef(selector={"app": "clicks"}))
     """
     if (target.name is None) == (not target.selector):
-        message = "spec.targetRef: set exactly one of name and selector"
-        raise InvalidInputError(message)
+        refuse("spec.targetRef", "set exactly one of name and selector")
     if (target.name is None) != (target.api_version is None):
-        message = "spec.targetRef: apiVersion and name belong together"
-        raise InvalidInputError(message)
+        refuse("spec.targetRef", "apiVersion and name belong together")
     for key, value in target.selector.items():
         if not is_label(key, value):
-            message = f"spec.targetRef.selector: {key}={value} is no label"
-            raise InvalidInputError(message)
+            refuse("spec.targetRef.selector", f"{key}={value} is no label")
 
 
 def driver_selector(target: TargetRef) -> str:

@@ -17,11 +17,10 @@ from balancedstream_operator.api.resource import (
 )
 from balancedstream_operator.children.authentication import fill_secret
 from balancedstream_operator.children.checkpoints import find_conflict
-from balancedstream_operator.children.fingerprint import fingerprint_children
+from balancedstream_operator.children.fingerprint import fingerprint
 from balancedstream_operator.errors import ConflictError, RefusedError, UnreachableError
-from balancedstream_operator.kube.clocks import has_passed
+from balancedstream_operator.kube.clocks import choose_retry_s, has_passed
 from balancedstream_operator.kube.cluster import Cluster
-from balancedstream_operator.kube.retry import choose_retry_s
 from balancedstream_operator.kube.stream_reader import StreamReader
 
 log = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ class Applier:
             RefusedError: the API server refused them a short time ago.
             ConflictError: a rule of the operator forbade them a short time ago.
         """
-        wanted = fingerprint_children(children)
+        wanted = fingerprint(children)
         if self._refusal and self._refusal.holds(wanted, now_s):
             raise self._refusal.error
         return wanted != self._applied or has_passed(REPAIR_S, self._applied_at_s, now_s)
@@ -118,10 +117,10 @@ class Applier:
             for child in children:
                 self._apply(child)
         except (RefusedError, ConflictError) as error:
-            self._note_refusal(fingerprint_children(children), error, now_s)
+            self._note_refusal(fingerprint(children), error, now_s)
             raise
         self._refusal = None
-        self._applied, self._applied_at_s = fingerprint_children(children), now_s
+        self._applied, self._applied_at_s = fingerprint(children), now_s
 
     def _apply(self, child: Manifest) -> None:
         if child["kind"] == "Secret":

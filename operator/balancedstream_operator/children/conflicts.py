@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
-from balancedstream.errors import InvalidInputError
-from balancedstream_operator.api.resource import GROUP, NAME, Manifest, Stream
+from balancedstream_operator.api.resource import GROUP, NAME, Manifest, Stream, refuse
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.children.configuration import build_running_conf
 from balancedstream_operator.children.merge import find_lost, find_repeated, name_account
@@ -54,15 +53,15 @@ def _check_accounts(stream: Stream, spec: StreamSpec) -> None:
     of_executors = build_executor_pod(stream, spec)["spec"]["serviceAccountName"]
     for template, account in ((DRIVER_TEMPLATE, made), (EXECUTORS_TEMPLATE, of_executors)):
         if not re.fullmatch(NAME, str(account)):
-            _refuse(f"{template}.spec.serviceAccountName", f"{account!r} is no name of an account")
+            refuse(f"{template}.spec.serviceAccountName", f"{account!r} is no name of an account")
     if driver.name and driver.name != made:
-        _refuse(f"{path}.name", f"the driver's pod template names another account, {made}")
+        refuse(f"{path}.name", f"the driver's pod template names another account, {made}")
     if driver.annotations and made != f"{stream.name}-driver":
-        _refuse(f"{path}.annotations", f"account {made} is not the operator's: annotate it there")
+        refuse(f"{path}.annotations", f"account {made} is not the operator's: annotate it there")
     own = spec.spark_conf.get(_EXECUTOR_ACCOUNT)
     if own and executors.name and own != executors.name:
         problem = f"spec.executors.serviceAccount.name names another account, {executors.name}"
-        _refuse(f"spec.sparkConf.{_EXECUTOR_ACCOUNT}", problem)
+        refuse(f"spec.sparkConf.{_EXECUTOR_ACCOUNT}", problem)
 
 
 def _check_driver(stream: Stream, spec: StreamSpec) -> None:
@@ -70,12 +69,12 @@ def _check_driver(stream: Stream, spec: StreamSpec) -> None:
     made = build_driver_pod(stream, spec, {})
     _check_metadata(given, stream, DRIVER_TEMPLATE)
     for path, value in find_lost(given, made, DRIVER_TEMPLATE):
-        _refuse(path, f"the operator sets it to {value!r}")
+        refuse(path, f"the operator sets it to {value!r}")
     plain = replace(spec, driver=replace(spec.driver, pod_template={}))
     ours = _pick_needed(stream, build_driver_pod(stream, plain, {}), "driver")
     _refuse_missing(ours, made, DRIVER_TEMPLATE)
     for path in find_repeated(made, DRIVER_TEMPLATE):
-        _refuse(path, "it is there twice, once by the operator")
+        refuse(path, "the operator adds an entry of this name, too")
 
 
 def _check_executors(stream: Stream, spec: StreamSpec) -> None:
@@ -85,12 +84,12 @@ def _check_executors(stream: Stream, spec: StreamSpec) -> None:
     made = make_executor_pod(template, build_running_conf(stream, spec), name=stream.name)
     for path, value in find_lost(given, made, EXECUTORS_TEMPLATE):
         field = path.rpartition(".")[2]
-        _refuse(path, f"Spark sets it to {value!r}: {_INSTEAD.get(field, 'leave it out')}")
+        refuse(path, f"Spark sets it to {value!r}: {_INSTEAD.get(field, 'leave it out')}")
     plain = replace(spec, executors=replace(spec.executors, pod_template={}))
     ours = _pick_needed(stream, build_executor_pod(stream, plain), CONTAINER)
     _refuse_missing(ours, made, EXECUTORS_TEMPLATE)
     for path in find_repeated(made, EXECUTORS_TEMPLATE):
-        _refuse(path, "it is there twice: by the operator, by Spark, or by spec.sparkConf")
+        refuse(path, "the operator, Spark or spec.sparkConf adds an entry of this name, too")
 
 
 def _check_metadata(template: Mapping[str, Any], stream: Stream, path: str) -> None:
@@ -98,13 +97,13 @@ def _check_metadata(template: Mapping[str, Any], stream: Stream, path: str) -> N
     given = metadata if isinstance(metadata, Mapping) else {}
     for field in ("name", "generateName"):
         if given.get(field):
-            _refuse(f"{path}.metadata.{field}", "the pods have names already")
+            refuse(f"{path}.metadata.{field}", "the pods have names already")
     if given.get("namespace") not in {None, stream.namespace}:
-        _refuse(f"{path}.metadata.namespace", f"the pods are in {stream.namespace}")
+        refuse(f"{path}.metadata.namespace", f"the pods are in {stream.namespace}")
     annotations = given.get("annotations")
     for key in annotations if isinstance(annotations, Mapping) else ():
         if key.startswith(f"{GROUP}/"):
-            _refuse(f"{path}.metadata.annotations.{key}", "the operator sets it")
+            refuse(f"{path}.metadata.annotations.{key}", "the operator sets it")
 
 
 def _pick_needed(stream: Stream, pod: Manifest, name: str) -> Manifest:
@@ -128,9 +127,4 @@ def _leave_out(entries: list[Manifest]) -> list[Manifest]:
 
 def _refuse_missing(ours: Manifest, made: Manifest, path: str) -> None:
     for where, value in find_lost(ours, made, path):
-        _refuse(where, f"the pod needs it as the operator sets it, and not {value!r}")
-
-
-def _refuse(path: str, problem: str) -> NoReturn:
-    message = f"{path}: {problem}"
-    raise InvalidInputError(message)
+        refuse(where, f"the pod needs it as the operator sets it, and not {value!r}")

@@ -39,7 +39,7 @@ def fingerprint_spec(spec: StreamSpec, restart: str) -> str:
         changes["fs_group"] = -1  # The first release with this field wrote 0 as -1.
     if changes:
         parts.append({camel(name): value for name, value in changes.items()})
-    return _hash(parts)[:16]
+    return fingerprint(parts)[:16]
 
 
 def fingerprint_conf(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
@@ -50,13 +50,9 @@ def fingerprint_conf(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
         conf: the job's Spark settings; their number of executors does not count.
     """
     restarts = {key: value for key, value in conf.items() if key != "spark.executor.instances"}
-    return _hash([executor_pod, restarts])[:16]
+    return fingerprint([executor_pod, restarts])[:16]
 
 
-def fingerprint_children(children: Sequence[Manifest]) -> str:
-    """A fingerprint of the objects of a stream; when it changes, they have to be applied."""
-    return _hash(children)
-
-
-def _hash(parts: Sequence[Any]) -> str:
+def fingerprint(parts: Sequence[Any]) -> str:
+    """A fingerprint of anything that JSON can say."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -161,7 +161,6 @@ _CLAIM_RULE: Manifest = {
 
 
 def _plan_rules(stream: Stream) -> list[Manifest]:
-    """The rights of a driver on plans and answers."""
     return [
         {
             "apiGroups": [""],
@@ -186,7 +185,6 @@ def plan_rights(stream: Stream) -> dict[str, tuple[str, ...]]:
 
 
 def _role(stream: Stream, rules: list[Manifest]) -> Manifest:
-    """The permissions that the driver needs, and no more."""
     role = _object(stream, "rbac.authorization.k8s.io/v1", "Role", driver_name(stream))
     return role | {"rules": rules}
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from balancedstream.errors import InvalidInputError
+from balancedstream_operator.api.resource import refuse
 
 _MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "containers": ("name",),
@@ -64,8 +64,7 @@ def merge(base: Any, over: Any, path: str = "") -> Any:
     name = path.rpartition(".")[2]
     if isinstance(base, Mapping):
         if not isinstance(over, Mapping):
-            message = f"{path}: must be an object, not {over!r}"
-            raise InvalidInputError(message)
+            refuse(path, f"must be an object, not {over!r}")
         merged = dict(base)
         if name.endswith("Probe") and _PROBE_ASKS & over.keys():
             others = _PROBE_ASKS - over.keys()
@@ -80,8 +79,7 @@ def merge(base: Any, over: Any, path: str = "") -> Any:
     if keys is None or not isinstance(base, list):
         return over
     if not isinstance(over, list):
-        message = f"{path}: must be a list, not {over!r}"
-        raise InvalidInputError(message)
+        refuse(path, f"must be a list, not {over!r}")
     entries = {_identify(entry, keys): entry for entry in base}
     for entry in over:
         identity = _identify(entry, keys)

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from balancedstream.core.sizing import parse_mib
-from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.resource import Manifest
+from balancedstream_operator.api.spark_settings import refuse_setting
 
 CONTAINER = "executor"
 
@@ -287,7 +287,9 @@ def _add_secrets(spec: Manifest, container: Manifest, conf: Mapping[str, str]) -
     for variable, reference in _below(conf, f"{_OF_EXECUTORS}secretKeyRef.").items():
         name, colon, key = reference.partition(":")
         if not colon or ":" in key:
-            _refuse(f"{_OF_EXECUTORS}secretKeyRef.{variable}", f"must be NAME:KEY, not {reference}")
+            refuse_setting(
+                f"{_OF_EXECUTORS}secretKeyRef.{variable}", f"must be NAME:KEY, not {reference}"
+            )
         source = {"secretKeyRef": {"name": name, "key": key}}
         _append(container, "env", {"name": variable, "valueFrom": source})
 
@@ -298,10 +300,12 @@ def _add_volumes(
     for number, ((kind, name), options) in enumerate(sorted(_read_volumes(conf).items())):
         path = f"{_VOLUMES}{kind}.{name}"
         if kind not in _VOLUME_KINDS:
-            _refuse(path, f"Spark has no volumes of kind {kind}, but {', '.join(_VOLUME_KINDS)}")
+            refuse_setting(
+                path, f"Spark has no volumes of kind {kind}, but {', '.join(_VOLUME_KINDS)}"
+            )
         for needed in ("mount.path", *(f"options.{option}" for option in _NEEDED.get(kind, ()))):
             if needed not in options:
-                _refuse(f"{path}.{needed}", "missing: Spark would end")
+                refuse_setting(f"{path}.{needed}", "missing: Spark would end")
         source: dict[str, Any] = {}
         if kind == "persistentVolumeClaim":
             claim = options["options.claimName"]
@@ -337,7 +341,6 @@ def _add_local_dirs(spec: Manifest, container: Manifest, conf: Mapping[str, str]
 
 
 def _read_volumes(conf: Mapping[str, str]) -> dict[tuple[str, str], dict[str, str]]:
-    """Options of volumes by kind and name."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for key, value in _below(conf, _VOLUMES).items():
         kind, _, rest = key.partition(".")
@@ -359,16 +362,10 @@ def read_pull_secrets(conf: Mapping[str, str]) -> list[str]:
 def _refuse_labels(labels: Mapping[str, str]) -> None:
     for name in RESERVED_LABELS:
         if name in labels:
-            _refuse(f"{_OF_EXECUTORS}label.{name}", "Spark sets this label, and would end")
-
-
-def _refuse(name: str, problem: str) -> None:
-    message = f"spec.sparkConf.{name}: {problem}"
-    raise InvalidInputError(message)
+            refuse_setting(f"{_OF_EXECUTORS}label.{name}", "Spark sets this label, and would end")
 
 
 def _below(conf: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """The settings with this prefix, by the rest of their names."""
     return {key[len(prefix) :]: conf[key] for key in sorted(conf) if key.startswith(prefix)}
 
 

@@ -138,32 +138,23 @@ def describe_driver(
     revision = (metadata.get("labels") or {}).get("controller-revision-hash")
     outdated = settled and bool(wanted and revision and wanted != revision)
     container = _find_container(status, "driver")
-    uid = metadata.get("uid", "")
-    if _runs(container):
-        return DriverState(
-            "Starting",
-            "DriverRunning",
-            f"pod {name} is running",
-            outdated=outdated,
-            running=True,
-            uid=uid,
-            settled=settled,
-            began=_read_begin(container),
-            ips=_read_ips(status),
-            spec=(metadata.get("annotations") or {}).get(SPEC_ANNOTATION, ""),
-            restart=(metadata.get("annotations") or {}).get(RESTART_ANNOTATION, ""),
-            pod=name,
-        )
     cure = "correct spec.image; a new pod then starts"
-    phase, reason, message = _describe_waiting(pod, container, cure, now_s, seen_s)
+    phase, reason, message = _describe_pod(pod, container, cure, now_s, seen_s)
+    annotations = metadata.get("annotations") or {}
     few = all(entry.get("restartCount", 0) < FEW_RESTARTS for entry in list_containers(status))
     return DriverState(
         phase,
         reason,
         message,
         outdated=outdated,
-        uid=uid,
+        running=_runs(container),
+        uid=metadata.get("uid", ""),
         settled=settled,
+        began=_read_begin(container),
+        ips=_read_ips(status),
+        spec=annotations.get(SPEC_ANNOTATION, ""),
+        restart=annotations.get(RESTART_ANNOTATION, ""),
+        pod=name,
         retries=few and reason == "ApplicationFailed",
     )
 
@@ -194,23 +185,19 @@ def describe_target(
         return DriverState("Failing", "SeveralDrivers", message)
     pod = live[0]
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    name = metadata["name"]
     given = [entry["name"] for entry in spec.get("containers") or [{"name": SPARK_CONTAINER}]]
     container = _find_container(status, SPARK_CONTAINER if SPARK_CONTAINER in given else given[0])
-    running = _runs(container)
-    phase, reason, message = "Starting", "DriverRunning", f"pod {name} is running"
-    if not running:
-        cure = "correct it in the application"
-        phase, reason, message = _describe_waiting(pod, container, cure, now_s, seen_s)
+    cure = "correct it in the application"
+    phase, reason, message = _describe_pod(pod, container, cure, now_s, seen_s)
     return DriverState(
         phase,
         "TargetFailed" if phase == "Failing" else reason,
         message,
-        running=running,
+        running=_runs(container),
         uid=metadata.get("uid", ""),
         began=_read_begin(container),
         ips=_read_ips(status),
-        pod=name,
+        pod=metadata["name"],
         application=(metadata.get("labels") or {}).get(APPLICATION_LABEL, ""),
         account=spec.get("serviceAccountName") or "default",
     )
@@ -248,7 +235,6 @@ def _describe_end(terminated: Mapping[str, Any]) -> str:
 
 
 def _find_container(status: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    """The status of a container; None before Kubernetes has created it."""
     containers = status.get("containerStatuses") or []
     return next((entry for entry in containers if entry["name"] == name), None)
 
@@ -283,7 +269,7 @@ def _describe_leaving(name: str, namespace: str, node: str, since_s: float) -> D
     return DriverState("Pending", "DriverLeaving", message)
 
 
-def _describe_waiting(
+def _describe_pod(
     pod: Mapping[str, Any],
     container: Mapping[str, Any] | None,
     cure: str,
@@ -292,6 +278,8 @@ def _describe_waiting(
 ) -> tuple[str, str, str]:
     """Phase, reason and message; `cure` says what to do about an image that cannot be pulled."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
+    if _runs(container):
+        return "Starting", "DriverRunning", f"pod {name} is running"
     fault = find_fault(status, [container] if container else [])
     if fault:
         return "Failing", fault.reason, _describe_fault(name, fault, cure)

@@ -82,7 +82,6 @@ class DriverWatch:
         return self._seen.measure((uid, deleted, *([] if deleted else times)), now_s)
 
     def _find(self) -> tuple[Manifest | None, Manifest | None]:
-        """The driver's pod and its StatefulSet."""
         namespace = self._stream.namespace
         found = self._cluster.get("apps/v1", "StatefulSet", namespace, driver_name(self._stream))
         if found and not belongs_to(found["metadata"], self._stream):

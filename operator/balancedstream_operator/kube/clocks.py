@@ -1,4 +1,4 @@
-"""Times that were written down, against clocks that jump: pure.
+"""Times that were written down, against clocks that jump, and pauses before retries: pure.
 
 A node's clock may be set back or ahead by hours, or the operator may move to a node with another
 clock. So the operator believes no written time that lies in the future.
@@ -7,6 +7,15 @@ clock. So the operator believes no written time that lies in the future.
 from __future__ import annotations
 
 from math import inf
+
+WAITING_S = 5.0
+"""The shortest pause before another try; pauses grow with the time since the first try."""
+
+PATIENCE = 4.0
+"""A pause is the time since the first try, divided by this."""
+
+RESTING_S = 60.0
+"""The longest pause before another try."""
 
 
 def has_passed(length_s: float, since_s: float, now_s: float) -> bool:
@@ -33,3 +42,12 @@ def find_age_s(stamp_s: float, now_s: float, seen_s: float) -> float:
     if age_s < 0.0:
         return seen_s if seen_s < inf else 0.0
     return min(age_s, seen_s)
+
+
+def choose_retry_s(tried_s: float) -> float:
+    """The pause before another try, in seconds.
+
+    >>> choose_retry_s(0.0), choose_retry_s(40.0), choose_retry_s(9_000.0)
+    (5.0, 10.0, 60.0)
+    """
+    return max(WAITING_S, min(tried_s / PATIENCE, RESTING_S))

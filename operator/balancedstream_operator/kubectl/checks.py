@@ -59,7 +59,6 @@ def check_definition(found: Manifest | None) -> Finding:
 
 
 def _walk(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Paths of the fields of `spec` and `status`."""
     for name, inner in (schema.get("properties") or {}).items():
         if path or name in {"spec", "status"}:
             below = f"{path}.{name}".lstrip(".")

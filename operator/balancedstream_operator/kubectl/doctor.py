@@ -5,8 +5,9 @@ What a person may not see, or what only a pod can know, is said to be unseen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from balancedstream.core.wire.objects import application_selector, executor_selector
 from balancedstream_operator.api.resource import GROUP, PLURAL, Manifest
@@ -34,8 +35,6 @@ from balancedstream_operator.observe.endpoints import hide_userinfo
 
 OPERATOR_LABELS = "app.kubernetes.io/component=operator"
 
-_Seen = TypeVar("_Seen")
-
 
 class Doctor:
     """Collects findings.
@@ -60,15 +59,11 @@ class Doctor:
             namespace: to look at; empty for all.
             streams: to look at.
         """
-        definition = self._see(
-            "definition",
-            lambda: [
-                self._connection.get(
-                    "apiextensions.k8s.io/v1", "CustomResourceDefinition", "", f"{PLURAL}.{GROUP}"
-                )
-            ],
-        )
-        self.findings += [check_definition(found) for found in definition or ()]
+        with self._looking_at("definition"):
+            definition = self._connection.get(
+                "apiextensions.k8s.io/v1", "CustomResourceDefinition", "", f"{PLURAL}.{GROUP}"
+            )
+            self.findings.append(check_definition(definition))
         self._examine_rights(namespace)
         namespaces = sorted({s["metadata"]["namespace"] for s in streams} | {namespace} - {""})
         self._examine_operators(namespaces, is_new=not streams)
@@ -85,13 +80,13 @@ class Doctor:
     def _add(self, level: Level, sentence: str) -> None:
         self.findings.append(Finding(level, sentence))
 
-    def _see(self, what: str, look: Callable[[], _Seen]) -> _Seen | None:
-        """What a look finds; None if the person may not see it, which is a finding."""
+    @contextmanager
+    def _looking_at(self, what: str) -> Iterator[None]:
+        """Adds a finding if the person may not see it."""
         try:
-            return look()
+            yield
         except RefusedError as error:
             self._add("unseen", f"{what}: you may not see it ({error}); ask who may")
-            return None
 
     def _examine_rights(self, namespace: str) -> None:
         where = f"in namespace {namespace}" if namespace else "in all namespaces"
@@ -111,13 +106,11 @@ class Doctor:
         )
 
     def _examine_operators(self, namespaces: Sequence[str], *, is_new: bool) -> None:
-        deployments = self._see(
-            "operator", lambda: self._connection.find("apps/v1", "Deployment", "", OPERATOR_LABELS)
-        )
-        if deployments is None:
-            return
-        operators = [found for found in map(read_operator, deployments) if found]
-        self.findings += check_operators(operators, namespaces)
+        operators: list[OperatorFound] = []
+        with self._looking_at("operator"):
+            deployments = self._connection.find("apps/v1", "Deployment", "", OPERATOR_LABELS)
+            operators = [found for found in map(read_operator, deployments) if found]
+            self.findings += check_operators(operators, namespaces)
         for operator in operators:
             self._examine_operator(operator, namespaces)
             # Later, streams say what the operator itself found.
@@ -127,13 +120,9 @@ class Doctor:
     def _examine_operator(self, operator: OperatorFound, namespaces: Sequence[str]) -> None:
         if operator.lease:
             own = operator.name.partition("/")[0]
-            leases = self._see(
-                "lease",
-                lambda: [
-                    self._connection.get("coordination.k8s.io/v1", "Lease", own, operator.lease)
-                ],
-            )
-            self.findings += [check_lease(operator, found, self._now_s) for found in leases or ()]
+            with self._looking_at("lease"):
+                lease = self._connection.get("coordination.k8s.io/v1", "Lease", own, operator.lease)
+                self.findings.append(check_lease(operator, lease, self._now_s))
         if not operator.prometheus:
             self._add(
                 "problem",
@@ -168,25 +157,20 @@ class Doctor:
             self.findings.append(check_answer(url, service, status, answer))
 
     def _examine_operators_rights(self, account: str, namespace: str) -> None:
-        missing = self._see(
-            f"rights of the operator in namespace {namespace}",
-            lambda: self._find_missing(OPERATOR, namespace, account),
-        )
-        if missing:
-            self._add(
-                "problem",
-                f"rights: {account} may not {missing} in namespace {namespace}: set the chart's "
-                "rbac.create, or grant it",
-            )
-        elif missing is not None:
-            self._add("ok", f"rights: the operator may do what it needs in namespace {namespace}")
+        where = f"in namespace {namespace}"
+        with self._looking_at(f"rights of the operator {where}"):
+            missing = self._find_missing(OPERATOR, namespace, account)
+            if missing:
+                why = f"{account} may not {missing} {where}"
+                self._add("problem", f"rights: {why}: set the chart's rbac.create, or grant it")
+            else:
+                self._add("ok", f"rights: the operator may do what it needs {where}")
 
     def _examine_left_out(self, operator: OperatorFound, namespace: str) -> None:
         """Whether the operator can see the streams of a namespace that it should watch."""
-        missing = self._see(
-            f"rights of the operator in namespace {namespace}",
-            lambda: self._find_missing(FOLLOWING, namespace, operator.account),
-        )
+        missing = ""
+        with self._looking_at(f"rights of the operator in namespace {namespace}"):
+            missing = self._find_missing(FOLLOWING, namespace, operator.account)
         if missing:
             self._add(
                 "problem",
@@ -208,11 +192,8 @@ class Doctor:
         else:
             selector = self._examine_target(namespace, target)
         self.findings.append(check_metrics(stream, name))
-        pods = self._see(
-            "spark",
-            lambda: self._connection.find("v1", "Pod", namespace, selector) if selector else [],
-        )
-        if pods is not None:
+        with self._looking_at("spark"):
+            pods = self._connection.find("v1", "Pod", namespace, selector) if selector else []
             self.findings.append(check_spark(name, pods, ours=target is None))
         for n in range(before, len(self.findings)):
             found = self.findings[n]
@@ -227,20 +208,15 @@ class Doctor:
                 "here; the driver's log says it",
             )
             return
-        claims = self._see(
-            "storage",
-            lambda: [self._connection.get("v1", "PersistentVolumeClaim", namespace, claim)],
-        )
-        self.findings += [check_claim(claim, found) for found in claims or ()]
+        with self._looking_at("storage"):
+            found = self._connection.get("v1", "PersistentVolumeClaim", namespace, claim)
+            self.findings.append(check_claim(claim, found))
 
     def _examine_target(self, namespace: str, target: TargetRef) -> str:
         """Looks for the driver; returns the label selector of its executors, if there is one."""
-        pods = self._see(
-            "driver",
-            lambda: self._connection.find("v1", "Pod", namespace, driver_selector(target)),
-        )
-        if pods is None:
-            return ""
-        self.findings.append(check_target(target, pods, self._now_s))
-        application = describe_target(target, pods, self._now_s).application
+        application = ""
+        with self._looking_at("driver"):
+            pods = self._connection.find("v1", "Pod", namespace, driver_selector(target))
+            self.findings.append(check_target(target, pods, self._now_s))
+            application = describe_target(target, pods, self._now_s).application
         return application_selector(application) if application else ""

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from balancedstream.core.printing import printable
-from balancedstream.errors import BalancedStreamError, InvalidInputError
+from balancedstream.errors import BalancedStreamError
 from balancedstream.version import __version__
-from balancedstream_operator.api.resource import API_VERSION, KIND, Manifest
+from balancedstream_operator.api.resource import API_VERSION, KIND, Manifest, refuse
 from balancedstream_operator.api.schema import write
 from balancedstream_operator.api.status import read_status
 from balancedstream_operator.kubectl.actions import Patience, approve, pause
@@ -84,7 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _describe_defect(error: Exception) -> str:
-    """What to report of an error that nobody thought of."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(last.filename).name}, line {last.lineno}"
     return (
@@ -94,19 +93,15 @@ def _describe_defect(error: Exception) -> str:
 
 
 def _read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """What the command line says."""
     given = argparse.Namespace(output=None, as_group=None, **dict.fromkeys(_FLAGS))
     arguments = _build_parser().parse_args(argv, given)
     name = getattr(arguments, "name", "")
     if name is not None and not _NAME.fullmatch(name):
-        message = f"NAME: {name!r} is no name of a BalancedStream"
-        raise InvalidInputError(message)
+        refuse("NAME", f"{name!r} is no name of a BalancedStream")
     if arguments.namespace and not _NAME.fullmatch(arguments.namespace):
-        message = f"--namespace: {arguments.namespace!r} is no name of a namespace"
-        raise InvalidInputError(message)
+        refuse("--namespace", f"{arguments.namespace!r} is no name of a namespace")
     if name and getattr(arguments, "all_namespaces", False):
-        message = "--all-namespaces: one stream is in one namespace; give NAME with --namespace"
-        raise InvalidInputError(message)
+        refuse("--all-namespaces", "one stream is in one namespace; give NAME with --namespace")
     return arguments
 
 
@@ -252,8 +247,7 @@ def _approve(connection: Connection, arguments: argparse.Namespace) -> int:
 def _pause(connection: Connection, arguments: argparse.Namespace) -> int:
     reason = arguments.reason.strip()
     if reason.lower() in {"", "false"}:
-        message = f"--reason: {arguments.reason!r} does not pause a stream; say why it is paused"
-        raise InvalidInputError(message)
+        refuse("--reason", f"{arguments.reason!r} does not pause a stream; say why it is paused")
     return _set_pause(connection, arguments, reason)
 
 

@@ -119,7 +119,6 @@ def _read_count(answer: Any) -> int | None:
 
 
 def _check_refusal(url: str, service: Service, status: int, message: str) -> Finding:
-    """What the API server says itself."""
     if status == HTTPStatus.FORBIDDEN:
         may = "you may not ask it through the API server (get services/proxy)"
         return Finding("unseen", f"prometheus: {url}: {may}; {_LATER}")

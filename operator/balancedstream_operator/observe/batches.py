@@ -111,7 +111,6 @@ def find_longest(
 def _split(
     interval: Interval, before: Mapping[str, float | None], after: Mapping[str, float | None]
 ) -> Iterable[BatchSample]:
-    """The batches between two scrapes, from a query's metrics in both."""
 
     def change(name: str) -> float:
         return (after[name] or 0.0) - (before[name] or 0.0)

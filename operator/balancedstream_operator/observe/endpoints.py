@@ -188,7 +188,6 @@ def _is_below(url: str, allowed: str) -> bool:
 
 
 def _read_ip(instance: str) -> str:
-    """The address of an instance, if it names one."""
     found = re.fullmatch(r"\[(.*)\](:[0-9]+)?|([^:]*)(:[0-9]+)?", instance)
     return _normalize_ip(found[1] or found[3] if found else instance)
 

@@ -46,47 +46,6 @@ class AnswerError(requests.RequestException):
     """An answer is no answer; the message contains nothing of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """How to authenticate to a server, by the keys of a Secret.
-
-    Attributes:
-        token: for `Authorization: Bearer`.
-        username: for basic authentication, with `password`.
-        password: of that user.
-        headers: further ones, such as `X-Scope-OrgID`.
-        ca: certificates to trust instead of the usual ones, PEM.
-        certificate: of the client, PEM, with `key`.
-        key: of that certificate, PEM.
-    """
-
-    token: str = field(default="", repr=False)
-    username: str = ""
-    password: str = field(default="", repr=False)
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    ca: str = field(default="", repr=False)
-    certificate: str = field(default="", repr=False)
-    key: str = field(default="", repr=False)
-
-    @classmethod
-    def read(cls, secret: Mapping[str, str]) -> Credentials:
-        r"""From the contents of a Secret; keys with other names are ignored.
-
-        >>> Credentials.read({"headers": "X-Scope-OrgID: shop\n"}).headers
-        (('X-Scope-OrgID', 'shop'),)
-        """
-        lines = [line.partition(":") for line in secret.get("headers", "").splitlines()]
-        return cls(
-            token=secret.get("token", "").strip(),
-            username=secret.get("username", "").strip(),
-            password=secret.get("password", "").rstrip("\r\n"),
-            headers=tuple((name.strip(), value.strip()) for name, _, value in lines if name),
-            ca=secret.get("ca.crt", ""),
-            certificate=secret.get("tls.crt", ""),
-            key=secret.get("tls.key", ""),
-        )
-
-
 BYTES_PER_VALUE = 5
 """An answer of nothing but brackets would take 20 times its size in memory. A sample, which is
 three values to JSON, has some 20 bytes."""
@@ -170,7 +129,9 @@ class BoundedSession(requests.Session):
     Its requests belong to a question, see `AnswerBudget`.
 
     Args:
-        credentials: for every request.
+        secret: how to authenticate each request, by the keys of a Secret: `token` (bearer);
+            `username` and `password`; `headers`, one a line; `ca.crt`, certificates to trust
+            instead of the usual ones; `tls.crt` and `tls.key`, the client's certificate.
         budget: for the memory of its answers.
         read: makes of an answer's text what its `json` returns.
         explains: whether an error tells words of the answer; for a server that is trusted.
@@ -182,7 +143,7 @@ class BoundedSession(requests.Session):
 
     def __init__(
         self,
-        credentials: Credentials,
+        secret: Mapping[str, str],
         budget: AnswerBudget,
         read: Callable[[str], Any] = json.loads,
         *,
@@ -193,22 +154,24 @@ class BoundedSession(requests.Session):
         self._read = read
         self._explains = explains
         self.clock_ahead_s = 0.0
-        self.headers.update(dict(credentials.headers))
-        if credentials.token:
-            self.headers["Authorization"] = f"Bearer {credentials.token}"
-        if credentials.username:
-            self.auth = credentials.username, credentials.password
-        if not (credentials.ca or credentials.certificate):
-            return
+        lines = [line.partition(":") for line in secret.get("headers", "").splitlines()]
+        self.headers.update({name.strip(): value.strip() for name, _, value in lines if name})
+        if token := secret.get("token", "").strip():
+            self.headers["Authorization"] = f"Bearer {token}"
+        if username := secret.get("username", "").strip():
+            self.auth = username, secret.get("password", "").rstrip("\r\n")
         # Python's TLS takes certificates from files only; they go with the session.
+        pem = {key: text for key in ("ca.crt", "tls.crt", "tls.key") if (text := secret.get(key))}
+        if not pem.keys() & {"ca.crt", "tls.crt"}:
+            return
         folder = Path(tempfile.mkdtemp())
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        for name in ("ca", "certificate", "key"):
-            (folder / name).write_text(getattr(credentials, name), "utf-8")
-        if credentials.ca:
-            self.verify = str(folder / "ca")
-        if credentials.certificate:
-            self.cert = str(folder / "certificate"), str(folder / "key")
+        for key in ("ca.crt", "tls.crt", "tls.key"):
+            (folder / key).write_text(pem.get(key, ""), "utf-8")
+        if "ca.crt" in pem:
+            self.verify = str(folder / "ca.crt")
+        if "tls.crt" in pem:
+            self.cert = str(folder / "tls.crt"), str(folder / "tls.key")
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
         """Sends a request; the answer has been read when it returns.

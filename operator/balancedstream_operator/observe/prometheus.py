@@ -27,7 +27,6 @@ from balancedstream_operator.observe.http import (
     AnswerError,
     BoundedAdapter,
     BoundedSession,
-    Credentials,
 )
 from balancedstream_operator.observe.measurement import (
     PARTITION_METRICS,
@@ -178,8 +177,7 @@ def _connect(
     *,
     explains: bool = False,
 ) -> tuple[PrometheusConnect, BoundedSession]:
-    credentials = Credentials.read(dict(endpoint.credentials))
-    session = BoundedSession(credentials, budget, read, explains=explains)
+    session = BoundedSession(dict(endpoint.credentials), budget, read, explains=explains)
     if endpoint.sigv4_region:
         session.auth = AwsSignature(endpoint.sigv4_region)
     url = endpoint.url.rstrip("/")

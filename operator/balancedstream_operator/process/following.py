@@ -65,7 +65,7 @@ class Sight:
 
 
 class Audience(Protocol):
-    """Who is told of BalancedStreams; every call comes from a follower's thread."""
+    """Who is told of BalancedStreams, on the event loop."""
 
     def update(self, resource: Manifest) -> None:
         """A BalancedStream is new, or may have changed."""
@@ -84,10 +84,18 @@ class Follower:
         client: of the API server.
         namespace: of the BalancedStreams; "" for the whole cluster.
         audience: that is told.
+        call: calls a function with arguments on the audience's event loop, from any thread.
     """
 
-    def __init__(self, client: DynamicClient, namespace: str, audience: Audience) -> None:
+    def __init__(
+        self,
+        client: DynamicClient,
+        namespace: str,
+        audience: Audience,
+        call: Callable[..., object],
+    ) -> None:
         self._client = client
+        self._call = call
         self._namespace = namespace
         self._audience = audience
         self._stopped = threading.Event()
@@ -180,7 +188,6 @@ class Follower:
                 continue
 
     def _register(self) -> kopf.OperatorRegistry:
-        """What kopf calls."""
         registry = kopf.OperatorRegistry()
 
         @kopf.on.startup(registry=registry)
@@ -204,9 +211,9 @@ class Follower:
         async def tell(event: kopf.RawEvent, **_: Any) -> None:
             resource = bound_stream(dict(event["object"]))
             if event["type"] == "DELETED":
-                self._audience.remove(resource)
+                self._call(self._audience.remove, resource)
             else:
-                self._audience.update(resource)
+                self._call(self._audience.update, resource)
 
         return registry
 
@@ -231,7 +238,7 @@ class Follower:
             else:
                 log.info("the %ss %s are seen again", KIND, self._where)
         self._sight = sight
-        self._audience.see(self._namespace, sight)
+        self._call(self._audience.see, self._namespace, sight)
 
 
 def _end(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
@@ -257,8 +264,12 @@ def _open_session(info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
 def start_followers(
     client: DynamicClient, namespaces: Iterable[str], audience: Audience
 ) -> list[Follower]:
-    """Follows the BalancedStreams of each namespace, "" for the whole cluster."""
-    followers = [Follower(client, namespace, audience) for namespace in namespaces]
+    """Follows the BalancedStreams of each namespace, "" for the whole cluster.
+
+    Follower threads tell the audience on the event loop that runs now.
+    """
+    call = asyncio.get_running_loop().call_soon_threadsafe
+    followers = [Follower(client, namespace, audience, call) for namespace in namespaces]
     for follower in followers:
         follower.start()
     return followers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,8 +19,6 @@ from balancedstream_operator.api.conditions import METRICS_AVAILABLE
 from balancedstream_operator.api.status import Status
 from balancedstream_operator.process.passes import Pass
 
-_PREFIX = "balancedstream_operator"
-
 
 class OperatorMetrics:
     """Metrics of the operator itself.
@@ -31,57 +30,41 @@ class OperatorMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        ours: dict[str, Any] = {"namespace": "balancedstream_operator", "registry": self.registry}
         self._phases: dict[str, str] = {}
-        self._streams = Gauge(
-            f"{_PREFIX}_streams", "BalancedStreams by phase.", ["phase"], registry=self.registry
-        )
+        self._streams = Gauge("streams", "BalancedStreams by phase.", ["phase"], **ours)
         self._condition = Gauge(
-            f"{_PREFIX}_condition",
+            "condition",
             "1 while a condition of a BalancedStream is True, 0 while False; absent if unknown.",
             ["stream", "type"],
-            registry=self.registry,
+            **ours,
         )
         self._failures = Counter(
-            f"{_PREFIX}_observation_failures",
-            "Passes that found no measurements.",
-            ["stream"],
-            registry=self.registry,
+            "observation_failures", "Passes that found no measurements.", ["stream"], **ours
         )
         self._pass_failures = Counter(
-            f"{_PREFIX}_pass_failures",
-            "Passes over a stream that ended too early.",
-            ["stream"],
-            registry=self.registry,
+            "pass_failures", "Passes over a stream that ended too early.", ["stream"], **ours
         )
         self._active = Gauge(
-            f"{_PREFIX}_active",
+            "active",
             "1 while the operator holds its Lease and acts, 0 while it waits for it.",
-            registry=self.registry,
+            **ours,
         )
         self._served = Gauge(
-            f"{_PREFIX}_namespace_served",
+            "namespace_served",
             "1 while the BalancedStreams of a namespace, or of all where it is empty, can be seen, "
             "0 while they are left out.",
             ["namespace"],
-            registry=self.registry,
+            **ours,
         )
-        self._epoch = Gauge(
-            f"{_PREFIX}_plan_epoch",
-            "Epoch of a stream's newest plan.",
-            ["stream"],
-            registry=self.registry,
-        )
+        self._epoch = Gauge("plan_epoch", "Epoch of a stream's newest plan.", ["stream"], **ours)
         self._proposal = Gauge(
-            f"{_PREFIX}_proposal",
+            "proposal",
             "1 while mode Advise proposes a change of a stream (`status.proposal`), 0 otherwise.",
             ["stream"],
-            registry=self.registry,
+            **ours,
         )
-        self._pass = Histogram(
-            f"{_PREFIX}_pass_seconds",
-            "How long a pass over a stream took.",
-            registry=self.registry,
-        )
+        self._pass = Histogram("pass_seconds", "How long a pass over a stream took.", **ours)
 
     def start(self, port: int) -> None:
         """Starts to serve `/metrics` on all addresses, IPv6 included, from a daemon thread."""

@@ -197,23 +197,3 @@ class Operator:
 def _run_now(passes: Passes, resource: dict[str, Any]) -> Pass:
     """Makes a pass, and reads the clock in its thread: the pass may have waited for the thread."""
     return passes.run(resource, time.time())
-
-
-class FromThreads:
-    """Hands what followers tell, from their threads, to an operator on its event loop."""
-
-    def __init__(self, operator: Operator) -> None:
-        self._operator = operator
-        self._call = asyncio.get_running_loop().call_soon_threadsafe
-
-    def update(self, resource: dict[str, Any]) -> None:
-        """A BalancedStream was created or changed."""
-        self._call(self._operator.update, resource)
-
-    def remove(self, resource: dict[str, Any]) -> None:
-        """A BalancedStream was deleted."""
-        self._call(self._operator.remove, resource)
-
-    def see(self, namespace: str, sight: Sight) -> None:
-        """The BalancedStreams of a namespace can be seen, or cannot."""
-        self._call(self._operator.see, namespace, sight)

@@ -20,8 +20,8 @@ from balancedstream_operator.errors import (
     StreamLeavingError,
     UnreachableError,
 )
+from balancedstream_operator.kube.clocks import RESTING_S, choose_retry_s
 from balancedstream_operator.kube.cluster import Cluster
-from balancedstream_operator.kube.retry import RESTING_S, choose_retry_s
 from balancedstream_operator.kube.stream_reader import StreamReader
 from balancedstream_operator.observe.endpoints import Endpoint
 from balancedstream_operator.observe.measurer import Source

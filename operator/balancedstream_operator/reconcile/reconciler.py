@@ -15,10 +15,10 @@ from balancedstream.core.wire.plan import Answer
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.annotations import Requests, read_requests
 from balancedstream_operator.api.escalations import refuse_escalation
-from balancedstream_operator.api.partitions import choose_partitions
 from balancedstream_operator.api.resource import Manifest, Stream
 from balancedstream_operator.api.spec import (
     StreamSpec,
+    choose_partitions,
     find_removed,
     find_unknown,
     policy_of,
@@ -160,7 +160,6 @@ class Reconciler:
         self._pace.forget()
 
     def _read_spec(self, resource: Mapping[str, Any]) -> StreamSpec:
-        """The spec, if the operator accepts it."""
         refuse_unread(resource)
         spec = read_spec(resource["spec"])
         if spec.target_ref is None:
@@ -347,7 +346,6 @@ class Reconciler:
         return not runs or self._pace.is_due(seen, interval_s, context.now_s)
 
     def _collect(self, context: _Context, driver: DriverState) -> Measurement:
-        """Measures the stream."""
         spec, now_s = context.spec, context.now_s
         measurement = self._measurer.measure(spec, driver, policy_of(spec), now_s)
         self._missing = 0
@@ -358,13 +356,15 @@ class Reconciler:
         self, context: _Context, driver: DriverState, answer: AnswerFound, error: Exception
     ) -> MissingMeasurements:
         self._missing += 1
-        holds = self._missing >= METRIC_FAILURES
-        silent = context.spec.target_ref is not None and answer.answer is None
-        reason = f"{error}{_say_how_to_attach(self._stream, driver) if silent else ''}"
-        return MissingMeasurements(reason, holds)
+        reason = str(error)
+        if context.spec.target_ref is not None and answer.answer is None:
+            reason += (
+                f". Pod {driver.pod} has not answered either: its application needs the plugin, "
+                f"with spark.balancedstream.stream={self._stream} (docs/existing-spark.md)"
+            )
+        return MissingMeasurements(reason, self._missing >= METRIC_FAILURES)
 
     def _evaluate(self, context: _Context, state: StreamState, measurement: Measurement) -> Decided:
-        """Decides on a measurement."""
         silent_s, answer, now_s = state.control.silent_s, state.answer, context.now_s
         held = "nothing is to change now" if context.requests.paused else ""
         if silent_s is not None:
@@ -397,11 +397,3 @@ class Reconciler:
         record = state.note(inputs, decided.measurement, decided.choice, now_s)
         if record != state.record:
             self._book.write(plan or inputs.plan, record)
-
-
-def _say_how_to_attach(stream: Stream, driver: DriverState) -> str:
-    """What the driver of another operator needs, for a person."""
-    return (
-        f". Pod {driver.pod} has not answered either: its application needs the plugin, with "
-        f"spark.balancedstream.stream={stream} (docs/existing-spark.md)"
-    )

@@ -1,8 +1,15 @@
-"""Whether the batches of a stream finish: pure."""
+"""Whether the driver of a stream runs as its spec wants it, and its batches finish: pure."""
 
 from __future__ import annotations
 
-from balancedstream_operator.api.conditions import METRICS_AVAILABLE, RUNNING, Condition
+from balancedstream_operator.api.annotations import RESTART_ANNOTATION
+from balancedstream_operator.api.conditions import (
+    DRIVER_OUTDATED,
+    METRICS_AVAILABLE,
+    RUNNING,
+    SUSPENDED,
+    Condition,
+)
 from balancedstream_operator.api.status import UNMEASURED, Status, format_time
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
@@ -84,3 +91,27 @@ def judge_unmeasured_progress(
         message = f"whether its batches end is not known: not measured since {format_time(since_s)}"
         return Condition(RUNNING, None, UNMEASURED, message)
     return None
+
+
+def judge_suspension(driver: DriverState) -> Condition:
+    """Whether the stream is suspended."""
+    if driver.phase == "Suspended":
+        return Condition(SUSPENDED, True, "Suspended", driver.message)
+    return Condition(SUSPENDED, False, "Active", "spec.suspend is false")
+
+
+def judge_age(driver: DriverState) -> Condition:
+    """Whether a new driver would be made in another way, and when it is."""
+    reason, message = "Current", "a new driver would be made in the same way"
+    if driver.waits_for:
+        reason = "WaitsForTurn"
+        message = f"its driver is replaced after that of {driver.waits_for}: one at a time"
+    elif driver.outdated:
+        reason = "OlderTemplate"
+        message = (
+            "a new driver would be made in another way, because the release of the operator or "
+            "driver.evictable changed since; it runs on, and is replaced with the next change of "
+            "the spec that needs a new one, or by kubectl annotate bst NAME --overwrite "
+            f'{RESTART_ANNOTATION}="$(date)"'
+        )
+    return Condition(DRIVER_OUTDATED, driver.outdated, reason, message)

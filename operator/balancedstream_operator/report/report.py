@@ -53,12 +53,13 @@ from balancedstream_operator.report.control import (
 )
 from balancedstream_operator.report.costs import judge_costs
 from balancedstream_operator.report.draft import Report, StatusDraft
-from balancedstream_operator.report.driver import judge_age, judge_suspension
 from balancedstream_operator.report.limits import judge_limits
 from balancedstream_operator.report.losses import judge_losses
 from balancedstream_operator.report.progress import (
     NO_BATCH,
+    judge_age,
     judge_progress,
+    judge_suspension,
     judge_unmeasured_progress,
     was_measured,
 )
@@ -337,7 +338,6 @@ def _select_executors(outcome: PassOutcome, spec: StreamSpec) -> str:
 
 
 def _describe_mode(spec: StreamSpec, policy: Policy) -> str:
-    """The modes of balancing and scaling in a word or two."""
     scaling = f"Fixed {clamp_fixed(spec.executors)}" if spec.executors.fixed else ""
     scaling = scaling or policy.scaling.mode.capitalize()
     balancing = policy.balance.mode.capitalize()
@@ -360,7 +360,6 @@ def _describe_decided(status: Status, decided: Decided, balance: Balance, now_s:
 
 
 def _find_proposal(outcome: PassOutcome) -> Advice:
-    """What somebody could approve now."""
     return Advice() if outcome.decided is None else outcome.decided.choice.advice
 
 
@@ -377,7 +376,6 @@ def _describe_proposal(outcome: PassOutcome, before: Status, now_s: float) -> Pr
 def _list_decisions(
     outcome: PassOutcome, before: Status, now_s: float
 ) -> Iterable[tuple[DecisionKind, str]]:
-    """What was decided, and why."""
     decided = outcome.decided
     if decided is not None and decided.choice.plan is not None:
         choice, moves = decided.choice, decided.choice.moves

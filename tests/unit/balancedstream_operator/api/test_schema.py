@@ -49,7 +49,7 @@ class Shape:
     tags: Annotated[tuple[str, ...], Texts("Tags.", max_items=3, max_length=4)] = ()
     notes: Annotated[Mapping[str, str], Texts("Notes.", max_items=3)] = field(default_factory=dict)
     extra: Annotated[Mapping[str, Any], Foreign("Whatever.")] = field(default_factory=dict)
-    window: Annotated[Mapping[str, Any], Knobs("window", "Batches.")] = field(default_factory=dict)
+    window: Annotated[Mapping[str, Any], Knobs("Batches.", "window")] = field(default_factory=dict)
 
 
 SMALLEST: dict[str, Any] = {"name": "box", "corner": {"at": 1}}

@@ -18,7 +18,7 @@ from supervised import POD, SETTINGS, STREAM, KeepingCluster, Scene, Shown, cond
 
 from balancedstream_operator.api.resource import API_VERSION, KIND
 from balancedstream_operator.kube.client import KubernetesCluster
-from balancedstream_operator.kube.retry import RESTING_S, WAITING_S
+from balancedstream_operator.kube.clocks import RESTING_S, WAITING_S
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.process.passes import Passes
 

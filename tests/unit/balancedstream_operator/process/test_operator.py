@@ -125,7 +125,7 @@ def test_streams_that_came_before_the_lease_are_looked_after_with_it(
 def test_a_stream_that_is_deleted_just_as_it_changes_is_looked_after_no_more(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("balancedstream_operator.kube.retry.WAITING_S", 3600.0)
+    monkeypatch.setattr("balancedstream_operator.kube.clocks.WAITING_S", 3600.0)
     server.put(STREAM, resource())
     metrics = OperatorMetrics()
 
@@ -144,7 +144,7 @@ def test_a_stream_that_is_deleted_just_as_it_changes_is_looked_after_no_more(
 def test_a_changed_spec_is_acted_on_at_once(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("balancedstream_operator.kube.retry.WAITING_S", 3600.0)
+    monkeypatch.setattr("balancedstream_operator.kube.clocks.WAITING_S", 3600.0)
     server.put(STREAM, resource())
 
     def act(operator: DistantOperator) -> None:
@@ -159,7 +159,7 @@ def test_a_changed_spec_is_acted_on_at_once(
 def test_an_annotation_that_asks_for_a_new_driver_is_acted_on_at_once(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("balancedstream_operator.kube.retry.WAITING_S", 3600.0)
+    monkeypatch.setattr("balancedstream_operator.kube.clocks.WAITING_S", 3600.0)
     server.put(STREAM, resource())
 
     def act(operator: DistantOperator) -> None:
@@ -179,7 +179,7 @@ def test_an_annotation_that_asks_for_a_new_driver_is_acted_on_at_once(
 def test_an_approval_and_a_pause_are_acted_on_at_once_and_an_approval_is_taken_away(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, posted: list[tuple[str, str, str]]
 ) -> None:
-    monkeypatch.setattr("balancedstream_operator.kube.retry.WAITING_S", 3600.0)
+    monkeypatch.setattr("balancedstream_operator.kube.clocks.WAITING_S", 3600.0)
     server.put(STREAM, resource())
 
     def act(operator: DistantOperator) -> None:

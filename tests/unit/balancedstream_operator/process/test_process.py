@@ -90,7 +90,7 @@ def connect(
         monkeypatch.setattr(following, "BACKOFFS_S", ())
         monkeypatch.setattr(following, "LOOK_AGAIN_S", 0.05)
         monkeypatch.setattr(following, "MAX_LOOK_AGAIN_S", 0.1)
-        monkeypatch.setattr("balancedstream_operator.kube.retry.WAITING_S", 0.2)
+        monkeypatch.setattr("balancedstream_operator.kube.clocks.WAITING_S", 0.2)
         monkeypatch.setattr("balancedstream_operator.process.passes.RETRY_S", 0.1)
         yield server
         server.close_watches()
