@@ -137,75 +137,62 @@ def main(argv: Sequence[str] | None = None) -> None:
     where.add_argument(
         "--namespace", action="append", metavar="NAMESPACE", help="watch this namespace; repeatable"
     )
-    parser.add_argument(
-        "--prometheus-url",
-        default="",
-        metavar="URL",
-        help="Prometheus for streams that name none",
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    several = partial(add, action="append", default=[])
+    switch = partial(add, action="store_true")
+    add("--prometheus-url", default="", metavar="URL", help="Prometheus for streams that name none")
+    several(
         "--prometheus-label",
-        action="append",
-        default=[],
         metavar="NAME=VALUE",
         help="label that all series must have, such as that of the cluster; repeatable",
     )
-    parser.add_argument(
+    add(
         "--prometheus-credentials",
         metavar="FOLDER",
         help="a mounted Secret to authenticate to that Prometheus with",
     )
-    parser.add_argument(
+    add(
         "--prometheus-token-file",
         metavar="FILE",
         help="a file with a bearer token for that Prometheus, such as one of the ServiceAccount",
     )
-    parser.add_argument(
+    add(
         "--prometheus-sigv4-region",
         default="",
         metavar="REGION",
         help="of AWS, to sign requests to that Prometheus for (SigV4)",
     )
-    parser.add_argument(
+    several(
         "--allow-prometheus-url",
-        action="append",
-        default=[],
         metavar="URL",
         help="URL that streams may name, with all below it; * allows any; repeatable",
     )
-    parser.add_argument(
+    switch(
         "--forbid-escalation",
-        action="store_true",
         help="refuse streams whose pods would get more rights than the operator's templates give",
     )
-    parser.add_argument(
+    several(
         "--allow-service-account",
-        action="append",
-        default=[],
         metavar="NAME",
         help="ServiceAccount that pods may run as even with --forbid-escalation; repeatable",
     )
-    parser.add_argument(
-        "--allow-queries",
-        action="store_true",
-        help="ask the queries of streams for executors (executors.minQuery)",
-    )
+    switch("--allow-queries", help="ask the queries of streams (executors.minQuery)")
     for name, what in (("executors", "executors"), ("cores", "cores of executors")):
-        parser.add_argument(
+        add(
             f"--max-{name}",
             type=_read_limit,
             default=0,
             metavar="N",
             help=f"{what} of all streams at most; 0 for any number",
         )
-    parser.add_argument(
+    add(
         "--max-memory",
         type=_read_memory,
         default=0,
         metavar="SIZE",
         help="memory of the executors of all streams at most, such as 256g",
     )
-    parser.add_argument(
+    add(
         "--lease",
         default="",
         metavar="NAME",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from balancedstream_operator.api.resource import GROUP, is_being_deleted
+from balancedstream_operator.api.resource import GROUP
 
 RESTART_ANNOTATION = f"{GROUP}/restart"
 """Annotation of a BalancedStream: a new value asks for a new driver."""
@@ -50,7 +50,7 @@ def read_goal(resource: Mapping[str, Any]) -> tuple[int, Requests, bool]:
     """
     metadata = resource["metadata"]
     generation = int(metadata.get("generation", 0))
-    return generation, read_requests(resource), is_being_deleted(metadata)
+    return generation, read_requests(resource), bool(metadata.get("deletionTimestamp"))
 
 
 def read_requests(resource: Mapping[str, Any]) -> Requests:

@@ -68,9 +68,7 @@ _CONF: tuple[tuple[str, Callable[[str], bool]], ...] = (
 def refuse_escalation(spec: StreamSpec, allowed_accounts: Collection[str] = ()) -> None:
     """Refuses a spec whose pods would have more rights than the operator's own templates give.
 
-    Args:
-        spec: the stream's spec.
-        allowed_accounts: names of ServiceAccounts that pods may have nevertheless.
+    Pods may run as `allowed_accounts` nevertheless.
 
     Raises:
         InvalidInputError: the spec gives more rights; the message names the fields.

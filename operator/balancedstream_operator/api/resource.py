@@ -64,24 +64,6 @@ def is_owned_by(metadata: Mapping[str, Any], uid: str) -> bool:
     return any(owner["uid"] == uid for owner in metadata.get("ownerReferences") or [])
 
 
-def is_owned_by_another(metadata: Mapping[str, Any], uid: str) -> bool:
-    """Whether an object has owners, but the object with this uid is not one of them.
-
-    >>> is_owned_by_another({"ownerReferences": [{"uid": "1"}]}, "2")
-    True
-    """
-    return bool(metadata.get("ownerReferences")) and not is_owned_by(metadata, uid)
-
-
-def is_being_deleted(metadata: Mapping[str, Any]) -> bool:
-    """Whether an object is being deleted: only finalizers or its grace period still hold it.
-
-    >>> is_being_deleted({"deletionTimestamp": "2026-01-01T00:00:00Z"}), is_being_deleted({})
-    (True, False)
-    """
-    return bool(metadata.get("deletionTimestamp"))
-
-
 def belongs_to(metadata: Mapping[str, Any], stream: Stream) -> bool:
     """Whether an object belongs to a stream.
 

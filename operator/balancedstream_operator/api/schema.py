@@ -322,10 +322,6 @@ def list_restarting(part: object, *, inside: bool = False) -> dict[str, Any]:
 
     So a field that a release adds restarts no driver.
 
-    Args:
-        part: instance of a spec class.
-        inside: whether a change of the part needs a new driver.
-
     Returns:
         Field name in Python to value; a part becomes such a map of its own.
 

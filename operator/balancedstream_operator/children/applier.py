@@ -34,14 +34,7 @@ DRIVERS = "app.kubernetes.io/name=balancedstream-driver"
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """An error of the API server about children, and when it came first and last.
-
-    Attributes:
-        of: fingerprint of the refused children.
-        error: the newest error.
-        first_at_s: time of the first error, in seconds since the Unix epoch.
-        last_at_s: time of the newest error.
-    """
+    """An error of the API server about children, and when it came first and last."""
 
     of: str
     error: RefusedError | ConflictError

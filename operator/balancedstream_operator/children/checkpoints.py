@@ -40,10 +40,7 @@ def find_conflict(
     The older of two streams has the checkpoint. The driver of a deleted stream has it until its pod
     no longer exists.
 
-    Args:
-        stream: the stream with the checkpoint.
-        resources: all known BalancedStreams, including that of `stream`.
-        driver_pods: driver pods of all namespaces that can reach the checkpoint.
+    `driver_pods` are those of all namespaces that can reach the checkpoint.
     """
     known = {resource["metadata"]["uid"]: resource for resource in resources}
     mine = known.get(stream.uid)

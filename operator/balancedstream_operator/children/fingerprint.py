@@ -45,9 +45,7 @@ def fingerprint_spec(spec: StreamSpec, restart: str) -> str:
 def fingerprint_conf(executor_pod: Manifest, conf: Mapping[str, str]) -> str:
     """A fingerprint of everything outside the driver's pod template that needs a new driver.
 
-    Args:
-        executor_pod: template of the executors' pods.
-        conf: the job's Spark settings; their number of executors does not count.
+    The number of executors in `conf` does not count.
     """
     restarts = {key: value for key, value in conf.items() if key != "spark.executor.instances"}
     return fingerprint([executor_pod, restarts])[:16]

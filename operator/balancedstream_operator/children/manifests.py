@@ -62,11 +62,7 @@ def _mark(child: Manifest, spec: StreamSpec) -> Manifest:
 def build_target_children(stream: Stream, account: str, spec: StreamSpec) -> list[Manifest]:
     """Every object of a stream whose application another operator runs, in the order to apply them.
 
-    Args:
-        stream: the owner of the objects.
-        account: the driver's service account, if it needs the rights to follow plans; otherwise
-            empty.
-        spec: the stream's spec.
+    `account` is the driver's if it needs the rights to follow plans; otherwise it is empty.
     """
     rights = [_role(stream, _plan_rules(stream)), _role_binding(stream, account)]
     children = [

@@ -45,10 +45,7 @@ def merge(base: Any, over: Any, path: str = "") -> Any:
     Null counts as not given, because an empty value of a Helm chart renders to null. In a
     securityContext, null removes our field, so that the platform decides.
 
-    Args:
-        base: our template, or a part of it.
-        over: the same part of the user's template.
-        path: path of this part, for messages.
+    `path` names the part of the templates in messages.
 
     Raises:
         InvalidInputError: our part is an object or a merged list, and the user's is not; the
@@ -109,11 +106,6 @@ def name_account(template: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def find_lost(asked: Any, made: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Fields of a user's template that the pod does not have.
-
-    Args:
-        asked: the template, or a part of it; null asks for nothing.
-        made: the same part of the pod.
-        path: path of that part, for messages.
 
     Yields:
         The path of each such field, and the pod's value there.

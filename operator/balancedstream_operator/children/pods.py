@@ -114,11 +114,7 @@ def build_driver_pod(
 ) -> Manifest:
     """The template of the driver's pod in its StatefulSet.
 
-    Args:
-        stream: the stream of the driver.
-        spec: the stream's spec.
-        conf: the job's Spark settings; if they change, an annotation of the pod changes.
-        restart: value of the annotation that asks for a new driver; empty for none.
+    A change of `conf` changes an annotation of the pod.
 
     Raises:
         InvalidInputError: a pod template cannot be merged; the message names the field.

@@ -29,9 +29,7 @@ class DriverRights:
     def needs_role(self, account: str, now_s: float) -> bool:
         """Whether an account needs the stream's Role; an existing Role stays needed.
 
-        Args:
-            account: service account of the driver's pod; empty if there is no pod.
-            now_s: current time, in seconds since the Unix epoch.
+        `account` is empty without a pod.
         """
         if account != self._account or has_passed(LOOK_AGAIN_S, self._looked_at_s, now_s):
             self._needs = bool(account) and self._look(account)

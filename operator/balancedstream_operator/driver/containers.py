@@ -36,9 +36,7 @@ class Fault:
 def find_fault(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> Fault | None:
     """Why a pod does not run; None if no container tells a cause.
 
-    Args:
-        status: of the pod; its init containers run first, and most of them end.
-        containers: statuses of the other containers that matter.
+    Init containers run before `containers`, the statuses of the other containers that matter.
 
     >>> waits = {"name": "a", "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}
     >>> find_fault({"initContainerStatuses": [waits]}, []).init

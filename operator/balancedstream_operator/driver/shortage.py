@@ -26,9 +26,7 @@ TAKEN = "the API server would take one more: the driver's log says why Spark ask
 def explain_shortage(pods: Iterable[Mapping[str, Any]], asked: str = "") -> str:
     """What keeps executors from starting, in Kubernetes' own words; the most frequent come first.
 
-    Args:
-        pods: of a stream's executors.
-        asked: the API server's answer to a dry run of one more pod; empty without a dry run.
+    `asked` is the API server's answer to a dry run of one more pod; empty without a dry run.
 
     >>> explain_shortage([])
     "no pod of theirs waits: the driver's log says why"
@@ -52,10 +50,7 @@ def describe_next(
 ) -> Manifest | None:
     """A pod like the next executor's, for a dry run: a pod that was refused leaves no trace.
 
-    Args:
-        stream: whose.
-        spec: of the stream.
-        pods: of its executors; Spark makes the next pod like them.
+    Spark makes the next pod like `pods`, those of the executors.
 
     Returns:
         The pod; None if another operator runs the application, and there is no pod to copy.

@@ -27,10 +27,6 @@ _QUOTA_IS_USED_UP = "exceeded quota"
 def explain_absence(driver: DriverState, error: ClusterError) -> DriverState:
     """The state of a driver whose StatefulSet makes no pod, because the API server refuses the pod.
 
-    Args:
-        driver: as it is known so far.
-        error: what the API server has against its pod.
-
     >>> refused = RefusedError("exceeded quota: few")
     >>> explain_absence(DriverState("Pending", "NoDriver", ""), refused).reason
     'DriverRefused'
@@ -46,10 +42,7 @@ def explain_absence(driver: DriverState, error: ClusterError) -> DriverState:
 def explain_pause(stream: Stream, driver: DriverState, error: ClusterError | None) -> DriverState:
     """The state of a driver whose StatefulSet makes no pod that the API server would take.
 
-    Args:
-        stream: whose.
-        driver: as it is known so far.
-        error: why the operator could not wake its controller; None if it could.
+    `error` tells why the operator could not wake its controller; None if it could.
     """
     woken = f"tries again after a pause of up to 17 minutes ({error})" if error else "was woken"
     message = (
@@ -79,14 +72,7 @@ def list_config_maps(pod: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[st
 def explain_config_map(
     driver: DriverState, name: str, keys: frozenset[str], found: Mapping[str, Any] | None
 ) -> DriverState | None:
-    """The state of a driver whose pod waits for a ConfigMap; None if it does not.
-
-    Args:
-        driver: as it is known so far.
-        name: of the ConfigMap.
-        keys: of it, which the pod mounts.
-        found: the ConfigMap; None if it does not exist.
-    """
+    """The state of a driver whose pod waits for a ConfigMap; None if it does not."""
     there = {**((found or {}).get("data") or {}), **((found or {}).get("binaryData") or {})}
     missing = ", ".join(sorted(keys - there.keys()))
     if found is not None and not missing:

@@ -14,7 +14,7 @@ from balancedstream.core.wire.objects import (
     executor_selector,
 )
 from balancedstream_operator.api.annotations import RESTART_ANNOTATION
-from balancedstream_operator.api.resource import Stream, is_owned_by_another
+from balancedstream_operator.api.resource import Stream, is_owned_by
 from balancedstream_operator.api.target import TargetRef, driver_selector
 from balancedstream_operator.children.pods import (
     DRIVER_GRACE_S,
@@ -123,7 +123,7 @@ def describe_driver(
         since_s = find_age_s(_seconds(deleted) - grace_s, now_s, seen_s) - grace_s
         return _describe_leaving(name, metadata["namespace"], node, since_s)
     owner = ((stateful_set or {}).get("metadata") or {}).get("uid", "")
-    if is_owned_by_another(metadata, owner):
+    if metadata.get("ownerReferences") and not is_owned_by(metadata, owner):
         message = (
             f"pod {name} is left from a StatefulSet that was deleted; Kubernetes stops it, and the "
             "next one continues from the checkpoint"
@@ -164,11 +164,7 @@ def describe_target(
 ) -> DriverState:
     """The state of a driver that another operator runs.
 
-    Args:
-        target: names it.
-        pods: that its selector selects; pods of ended drivers may still be among them.
-        now_s: seconds since the Unix epoch.
-        seen_s: as for `describe_driver`.
+    Pods of ended drivers may still be among `pods`; `seen_s` is as for `describe_driver`.
 
     >>> describe_target(TargetRef(selector={"app": "clicks"}), [], 0.0).reason
     'TargetMissing'

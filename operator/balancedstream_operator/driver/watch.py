@@ -159,11 +159,7 @@ class DriverWatch:
     ) -> DriverState:
         """The state of a driver that another operator runs; the driver stays as it is.
 
-        Args:
-            target: names the driver.
-            read_application: gives Spark's id of the application, as the driver's answer tells it;
-                called if no label of the pod has it.
-            now_s: seconds since the Unix epoch.
+        If no label of the pod has Spark's id of the application, `read_application` gives it.
 
         Raises:
             ClusterError: the API server cannot be reached, or takes the labels for none.
@@ -182,12 +178,7 @@ class DriverWatch:
     ) -> str:
         """Why executors have been missing for long; empty if none is missing.
 
-        Args:
-            desired: executors that should run.
-            running: executors that run.
-            selector: of their pods; empty if it is not known.
-            spec: of the stream.
-            now_s: seconds since the Unix epoch.
+        `selector` of the executor pods is empty if unknown.
         """
         lasted_s = self._shortage.measure(running < desired, now_s)
         if running >= desired or lasted_s <= SHORT_AFTER_S:

@@ -69,7 +69,7 @@ def translate_errors(what: str) -> Iterator[None]:
         message = f"the API server did not {what}: it does not know such objects ({error})"
         raise UnreachableError(message) from error
     except ValueError as error:
-        message = f"the API server did not {what}: its answer is no JSON; is that a proxy's?"
+        message = f"the API server did not {what}: its answer is not JSON; a proxy may have sent it"
         raise UnreachableError(message) from error
 
 

@@ -36,11 +36,7 @@ class Lease:
 
     Only the candidate's own clock counts: a Lease is expired when it did not change for `LEASE_S`.
 
-    Args:
-        client: of the API server.
-        namespace: of the Lease.
-        name: of the Lease.
-        identity: of the candidate; no two processes have the same.
+    No two processes have the same `identity`.
     """
 
     def __init__(self, client: DynamicClient, namespace: str, name: str, identity: str) -> None:
@@ -54,8 +50,7 @@ class Lease:
     def try_to_hold(self, monotonic_s: float) -> bool:
         """Takes the Lease if it is free or expired, or renews it; returns whether it is held.
 
-        Args:
-            monotonic_s: by a clock that only this process has.
+        `monotonic_s` is a time of a clock that only this process has.
 
         Raises:
             ClusterError: the API server does not answer.
@@ -143,9 +138,7 @@ class Tenure:
     def turn(self, held: bool | None, asked_s: float) -> Literal["begins", "goes on", "ends"]:
         """What it does next.
 
-        Args:
-            held: whether it holds the Lease; None without an answer.
-            asked_s: when it asked, by its own clock.
+        `held` is None without an answer; `asked_s` is a time of the own clock.
 
         >>> tenure = Tenure()
         >>> [tenure.turn(held, 2.0) for held in (False, None, True, True, None, False)]
@@ -161,10 +154,7 @@ class Tenure:
 async def hold(lease: Lease, activate: Callable[[], object], stop: Callable[[], object]) -> None:
     """Activates an operator when it holds the Lease, and stops the process if it loses it.
 
-    Args:
-        lease: to hold.
-        activate: lets the operator act.
-        stop: ends the process at once: a pass that still runs must not write any more.
+    `stop` ends the process at once, because a pass that still runs must not write any more.
     """
     tenure = Tenure()
     while True:

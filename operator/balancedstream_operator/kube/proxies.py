@@ -40,11 +40,7 @@ _ADVICE = {
 def explain_status(status: int, headers: Mapping[str, str], body: bytes, *, own: bool) -> str:
     """What an answer with another status than 200 means.
 
-    Args:
-        status: of HTTP.
-        headers: of the answer.
-        body: as much of it as was read.
-        own: whether it is the operator's own server, whose words are shown.
+    The words of the `body` are shown if the server is the operator's `own`.
 
     >>> explain_status(405, {}, b"<h1>no GET here</h1>", own=True)
     'it answered with status 405 (Method Not Allowed): a proxy before it takes no GET of a query. \

@@ -55,7 +55,7 @@ def read_json(text: bytes) -> Any:
     """What JSON holds, however deep it is nested; far beyond what anybody needs it is cut off.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the text is not JSON.
 
     >>> read_json(b'{"a": [1]}')
     {'a': [1]}
@@ -119,7 +119,7 @@ def read_stream(text: bytes) -> Manifest:
     """A BalancedStream within bounds, from JSON; large ones are read one after the other.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the text is not JSON.
     """
     with _LARGE if len(text) > MAX_BYTES else nullcontext():
         return bound_stream(read_json(text), len(text))
@@ -178,13 +178,7 @@ def measure_bytes(value: Any) -> int:
 
 
 def _shorten(resource: Manifest, limit: str, measure: Callable[[Any], int]) -> Manifest:
-    """Who a stream is, and which checkpoint it has: others must not get that one.
-
-    Args:
-        resource: of which there is too much.
-        limit: how much there may be, for people.
-        measure: says how much there is of a part.
-    """
+    """Who a stream is, and which checkpoint it has: others must not get that one."""
     metadata, spec = resource["metadata"], resource.get("spec") or {}
     sizes = {name: measure_bytes(value) for name, value in spec.items()}
     largest = max(spec, key=lambda name: measure(spec[name]), default="")

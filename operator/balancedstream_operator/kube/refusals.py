@@ -94,10 +94,6 @@ _UNAUTHORIZED, _TOO_LARGE, _INVALID = 401, 413, 422
 def advise(status: int, words: str) -> Advice:
     """What to do about a request.
 
-    Args:
-        status: of HTTP, of the answer.
-        words: of the API server.
-
     >>> advise(403, 'pods "a" is forbidden: exceeded quota: shop').text[:15]
     'raise the quota'
     >>> advise(418, "no idea")

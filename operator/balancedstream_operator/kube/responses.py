@@ -59,7 +59,7 @@ class BoundedResponse(aiohttp.ClientResponse):
         """What the body holds; what is nested too deep is None.
 
         Raises:
-            ValueError: it is no JSON.
+            ValueError: the text is not JSON.
         """
         value = read_json(await self.read())
         prune(value, PARSED_DEPTH)
@@ -75,7 +75,7 @@ def bound_line(line: bytes) -> bytes:
     try:
         value = read_json(line)
     except ValueError:
-        # Whoever reads it says that it is no JSON.
+        # The reader of the line refuses it.
         return line
     # What was too deep to be parsed has been cut off at that depth already.
     return json.dumps(value).encode() if prune(value, PARSED_DEPTH - 1) else line

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from balancedstream_operator.api.annotations import read_goal
-from balancedstream_operator.api.resource import API_VERSION, KIND, Stream, is_being_deleted
+from balancedstream_operator.api.resource import API_VERSION, KIND, Stream
 from balancedstream_operator.errors import StreamGoneError, StreamLeavingError
 from balancedstream_operator.kube.cluster import Cluster
 
@@ -29,9 +29,6 @@ class StreamReader:
         broke. Nothing in them tells their age: a resourceVersion may only be compared for equality,
         and an annotation does not change the generation. So a listed or watched stream that
         wants other things than the known one is a hint to read it; each hint is followed once.
-
-        Args:
-            resource: the BalancedStream as it was last listed or watched.
 
         Raises:
             StreamGoneError: the stream was deleted.
@@ -66,7 +63,7 @@ class StreamReader:
         if found is None or found["metadata"]["uid"] != self._stream.uid:
             message = f"{self._stream} was deleted; its pods stop, and its checkpoint stays"
             raise StreamGoneError(message)
-        if is_being_deleted(found["metadata"]):
+        if found["metadata"].get("deletionTimestamp"):
             # It may have been deleted by the next pass.
             self.forget()
             raise StreamLeavingError(_describe_deletion(found["metadata"]))

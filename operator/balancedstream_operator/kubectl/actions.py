@@ -44,12 +44,7 @@ def approve(
 ) -> AnsweredApproval:
     """Approves a proposal, and returns the operator's answer: `status.approval`.
 
-    Args:
-        connection: of the cluster.
-        namespace: of the stream.
-        name: of the stream.
-        proposal: its id; empty for the one that is proposed now.
-        patience: with the operator.
+    An empty `proposal` means the present one.
 
     Raises:
         NoProposalError: nothing is proposed.
@@ -87,12 +82,7 @@ def pause(
 ) -> str:
     """Pauses a stream, or resumes it; returns what the operator says of it.
 
-    Args:
-        connection: of the cluster.
-        namespace: of the stream.
-        name: of the stream.
-        reason: why it is paused; empty resumes it.
-        patience: with the operator.
+    An empty `reason` resumes it.
 
     Raises:
         NoAnswerError: the operator did not answer in time; what was asked for still stands.

@@ -132,12 +132,7 @@ def read_operator(deployment: Manifest) -> OperatorFound | None:
 
 
 def check_operators(operators: Sequence[OperatorFound], namespaces: Sequence[str]) -> list[Finding]:
-    """Whether each namespace has one operator that runs.
-
-    Args:
-        operators: all of the cluster.
-        namespaces: of streams.
-    """
+    """Whether each namespace has one operator that runs."""
     findings = []
     for operator in operators:
         where = f"operator: {operator.name}, release {operator.version}"
@@ -267,13 +262,7 @@ def read_target(resource: Manifest) -> TargetRef | None:
 
 
 def check_target(target: TargetRef, pods: Sequence[Manifest], now_s: float) -> Finding:
-    """Whether the application that a stream names has a driver that runs.
-
-    Args:
-        target: names it.
-        pods: that can be its driver.
-        now_s: seconds since the Unix epoch.
-    """
+    """Whether the application that a stream names has a driver that runs."""
     driver = describe_target(target, pods, now_s)
     if driver.phase == "Failing":
         remedy = RUNNING.find_remedy("False", driver.reason)
@@ -286,10 +275,7 @@ def check_target(target: TargetRef, pods: Sequence[Manifest], now_s: float) -> F
 def check_spark(name: str, executors: Sequence[Manifest], *, ours: bool = True) -> Finding:
     """Whether the image has a Spark that BalancedStream is tested with, as its pods say.
 
-    Args:
-        name: of the stream.
-        executors: its pods.
-        ours: whether the operator runs them.
+    `ours` tells whether the operator runs the executors.
     """
     versions = sorted(
         {(pod["metadata"].get("labels") or {}).get(SPARK_LABEL, "") for pod in executors} - {""}

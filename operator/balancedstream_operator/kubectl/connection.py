@@ -156,10 +156,8 @@ class Connection:
     def may(self, right: Right, namespace: str, account: str = "") -> bool:
         """Whether the person, or an account, has a right.
 
-        Args:
-            right: to do what.
-            namespace: where; empty for all.
-            account: `system:serviceaccount:NAMESPACE:NAME`; empty for the person.
+        `account` is `system:serviceaccount:NAMESPACE:NAME`, or empty for the person; an empty
+        `namespace` means all.
         """
         attributes = {
             "verb": right.verb,

@@ -39,10 +39,6 @@ OPERATOR_LABELS = "app.kubernetes.io/component=operator"
 class Doctor:
     """Collects findings.
 
-    Args:
-        connection: of the cluster.
-        now_s: seconds since the Unix epoch, by this machine's clock.
-
     Attributes:
         findings: so far, in the order in which they were looked for.
     """
@@ -55,9 +51,7 @@ class Doctor:
     def examine(self, namespace: str, streams: Sequence[Manifest]) -> list[Finding]:
         """Everything that can be known.
 
-        Args:
-            namespace: to look at; empty for all.
-            streams: to look at.
+        An empty `namespace` means all.
         """
         with self._looking_at("definition"):
             definition = self._connection.get(

@@ -27,14 +27,7 @@ _PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFil
 class Choice:
     """What the command line says of the cluster and the user; empty for what the kubeconfig says.
 
-    Attributes:
-        kubeconfig: a file, instead of those of the environment.
-        context: of the kubeconfig.
-        cluster: of the kubeconfig, instead of the context's.
-        user: of the kubeconfig, instead of the context's.
-        acts_as: whom to impersonate.
-        groups: of whom to impersonate.
-        uid: of whom to impersonate.
+    `kubeconfig` is a file; `acts_as`, `groups` and `uid` say whom to impersonate.
     """
 
     kubeconfig: str = ""
@@ -50,12 +43,7 @@ class Choice:
 class Chosen:
     """A cluster, and how to come to it.
 
-    Attributes:
-        cluster: its entry.
-        user: its entry; empty for nobody.
-        user_name: of that entry.
-        namespace: of the context.
-        headers: by which the server takes the user for somebody else.
+    `cluster` and `user` are entries of the kubeconfig, empty for no user; `headers` impersonate.
     """
 
     cluster: Mapping[str, Any]
@@ -68,9 +56,7 @@ class Chosen:
 def choose(choice: Choice, environment: Mapping[str, str]) -> Chosen | None:
     """The cluster that kubectl would talk to; None if no kubeconfig names any.
 
-    Args:
-        choice: of the command line.
-        environment: its KUBECONFIG names files, and its HOME the folder of the usual one.
+    KUBECONFIG in `environment` names files, and HOME the folder of the usual one.
 
     Raises:
         NoClusterError: what is named is not there, or a file is no kubeconfig.

@@ -68,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _read_arguments(argv)
         connection = Connection(_read_choice(arguments))
+        arguments.namespace = arguments.namespace or connection.namespace
         status: int = arguments.command(connection, arguments)
     except BalancedStreamError as error:
         complain(f"error: {error}")
@@ -189,16 +190,16 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     command = add("pause", _pause, "hold a stream as it is", one, waiting)
     command.add_argument("--reason", default="true", metavar="TEXT", help="for who finds it paused")
-    add("resume", _resume, "balance and scale a paused stream again", one, waiting)
+    add("resume", _set_pause, "balance and scale a paused stream again", one, waiting)
     add("doctor", _examine, "check the installation and the streams, a line a finding", several)
     return parser
 
 
 def _find_streams(connection: Connection, arguments: argparse.Namespace) -> list[Manifest]:
-    namespace = arguments.namespace or connection.namespace
     if arguments.name:
-        return [connection.get_stream(namespace, arguments.name)]
-    found = connection.find(API_VERSION, KIND, "" if arguments.all_namespaces else namespace)
+        return [connection.get_stream(arguments.namespace, arguments.name)]
+    namespace = "" if arguments.all_namespaces else arguments.namespace
+    found = connection.find(API_VERSION, KIND, namespace)
     return sorted(found, key=lambda s: (s["metadata"]["namespace"], s["metadata"]["name"]))
 
 
@@ -221,7 +222,7 @@ def _show_status(connection: Connection, arguments: argparse.Namespace) -> int:
 
 
 def _explain(connection: Connection, arguments: argparse.Namespace) -> int:
-    stream = connection.get_stream(arguments.namespace or connection.namespace, arguments.name)
+    stream = connection.get_stream(arguments.namespace, arguments.name)
     if arguments.output:
         say_json([write(made) for made in read_status(stream).decisions])
     else:
@@ -232,7 +233,7 @@ def _explain(connection: Connection, arguments: argparse.Namespace) -> int:
 def _approve(connection: Connection, arguments: argparse.Namespace) -> int:
     answer = approve(
         connection,
-        arguments.namespace or connection.namespace,
+        arguments.namespace,
         arguments.name,
         arguments.proposal,
         Patience(arguments.timeout),
@@ -251,12 +252,8 @@ def _pause(connection: Connection, arguments: argparse.Namespace) -> int:
     return _set_pause(connection, arguments, reason)
 
 
-def _resume(connection: Connection, arguments: argparse.Namespace) -> int:
-    return _set_pause(connection, arguments, "")
-
-
-def _set_pause(connection: Connection, arguments: argparse.Namespace, reason: str) -> int:
-    namespace, name = arguments.namespace or connection.namespace, arguments.name
+def _set_pause(connection: Connection, arguments: argparse.Namespace, reason: str = "") -> int:
+    namespace, name = arguments.namespace, arguments.name
     message = pause(connection, namespace, name, reason, Patience(arguments.timeout))
     if arguments.output:
         say_json({"paused": bool(reason), "message": message})
@@ -267,7 +264,7 @@ def _set_pause(connection: Connection, arguments: argparse.Namespace, reason: st
 
 def _examine(connection: Connection, arguments: argparse.Namespace) -> int:
     streams = _find_streams(connection, arguments)
-    namespace = "" if arguments.all_namespaces else arguments.namespace or connection.namespace
+    namespace = "" if arguments.all_namespaces else arguments.namespace
     findings = Doctor(connection, time.time()).examine(namespace, streams)
     if arguments.output:
         say_json([asdict(found) for found in findings])

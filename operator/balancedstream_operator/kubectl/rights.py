@@ -11,11 +11,7 @@ from balancedstream_operator.api.resource import GROUP, PLURAL
 class Right:
     """To do something with objects of a kind.
 
-    Attributes:
-        verb: such as `patch`.
-        group: of the API; empty for the core.
-        resource: such as `pods`.
-        subresource: such as `status`; empty for none.
+    Such as `patch` of `pods` or `pods/status`; the core has an empty `group`.
     """
 
     verb: str

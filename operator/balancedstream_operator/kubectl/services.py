@@ -49,9 +49,7 @@ class Service:
 def find_service(url: str, namespace: str) -> Service | None:
     """The Service that a URL names; None if it names none.
 
-    Args:
-        url: of a Prometheus.
-        namespace: of the pod that asks it.
+    `namespace` is that of the pod that asks it.
 
     >>> found = find_service("http://prometheus.monitoring.svc:9090/prom/", "shop")
     >>> str(found), found.port, found.path, found.certain
@@ -82,11 +80,7 @@ def find_service(url: str, namespace: str) -> Service | None:
 def check_answer(url: str, service: Service, status: int, answer: object) -> Finding:
     """Whether the operator's own Prometheus answers and scrapes, as the API server reaches it.
 
-    Args:
-        url: of the Prometheus, as people may see it.
-        service: that the URL names.
-        status: of the answer to `COUNT_TARGETS`, by HTTP.
-        answer: as it was parsed from JSON, or text.
+    `status` of HTTP and `answer` are those to `COUNT_TARGETS`.
     """
     if isinstance(answer, Mapping) and answer.get("kind") == "Status":
         return _check_refusal(url, service, status, str(answer.get("message", "")))

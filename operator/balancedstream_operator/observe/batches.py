@@ -25,12 +25,7 @@ BATCH_METRICS = (
 def sample_batches(
     mine: Mapping[str, Sequence[Series]], intervals: Sequence[Interval]
 ) -> Iterable[BatchSample]:
-    """One sample per batch; those between two scrapes are alike, and add up to what they did.
-
-    Args:
-        mine: series of one target, by name.
-        intervals: of its queries.
-    """
+    """One sample per batch; batches between two scrapes share what changed evenly."""
     values: dict[str, dict[str, dict[float, float]]] = {
         name: {s.labels[wire.QUERY]: dict(s.samples) for s in mine.get(name, ())}
         for name in (
@@ -62,13 +57,12 @@ def sample_batches(
 def sample_last(
     mine: Mapping[str, Sequence[Series]], current: Mapping[str, Sequence[Series]]
 ) -> Iterable[BatchSample]:
-    """The last batch of each query that has waited for data, without rows.
+    """The last batch, without its rows, of each query that has waited for data.
 
-    Where none has finished since the driver's start, there is an empty one when it first waited.
+    A query that has finished no batch since the driver's start gets an empty one at the time when
+    it first waited.
 
-    Args:
-        mine: series of one target, by name.
-        current: the same with the samples of the newest scrape only.
+    `current` has the samples of the newest scrape only.
     """
     values = {
         name: {s.labels[wire.QUERY]: s.samples[-1][1] for s in current.get(name, ())}
@@ -94,8 +88,8 @@ def find_longest(
     """How long batches of each query take at most, in seconds.
 
     Args:
-        current: series of one target by name, with the samples of the newest scrape only. Its last
-            batch may be older than all that was fetched, and so may be all but one of the triggers.
+        current: series of one target by name, with the samples of the newest scrape only. They
+            also tell of a last batch that is older than all other samples.
         batches: of the target.
     """
     names = (wire.TRIGGER_INTERVAL, wire.LAST_BATCH_DURATION)

@@ -1,4 +1,4 @@
-"""Times of a driver's own clock, put by the clock of Prometheus, which scraped it: pure."""
+"""Corrects times of a driver's clock by the clock of Prometheus, which scraped it: pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,10 @@ DRIVER_TIMES = (wire.LAST_BATCH_TIMESTAMP, wire.QUERY_IDLE_TIMESTAMP)
 
 
 def settle_times(mine: Mapping[str, Sequence[Series]]) -> dict[str, list[Series]]:
-    """Series of one target, with the driver's times by the clock of Prometheus.
+    """Series of one target by name, with the driver's times by the clock of Prometheus.
 
-    What changed between two scrapes happened between them. A time far outside says that the clock
-    is off, and then the later scrape is the time.
-
-    Args:
-        mine: series by name.
+    A value that differs between two scrapes changed between them. If the driver's time is far
+    outside, the driver's clock is wrong, and the time of the later scrape replaces it.
 
     >>> labels = {"__name__": DRIVER_TIMES[0]}
     >>> late = Series(labels, ((100.0, 7290.0), (115.0, 7290.0), (130.0, 7325.0)))
@@ -38,7 +35,7 @@ def settle_times(mine: Mapping[str, Sequence[Series]]) -> dict[str, list[Series]
 
 def _settle(series: Series) -> Series:
     samples = series.samples
-    # Nobody knows since when the first one has been so.
+    # Nobody knows when the first value began.
     settled = [(time_s, _bound(said_s, -SLACK_S, time_s)) for time_s, said_s in samples[:1]]
     for (before_s, old_s), (time_s, said_s) in pairwise(samples):
         changed = said_s != old_s

@@ -1,4 +1,4 @@
-"""Which Prometheus a stream is measured by, and which of its series are the stream's."""
+"""Chooses the Prometheus that measures a stream, and tells the stream's series from others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from balancedstream.errors import InvalidInputError
+from balancedstream_operator.api.resource import refuse
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.settings import Settings
@@ -27,7 +27,7 @@ class Endpoint:
     Attributes:
         url: of its HTTP API.
         credentials: by the keys of a Secret; empty for none.
-        of_the_operator: whether it is the operator's own, and none that a stream names.
+        of_the_operator: whether it is the operator's own, and not one that a stream names.
         sigv4_region: of AWS, to sign requests for as the operator; empty for no signature.
     """
 
@@ -61,7 +61,7 @@ class Subject:
         """Whether a series can be the driver's, by the labels that Prometheus itself sets.
 
         Another cluster behind the same Thanos has streams of the same name, and any pod that is
-        scraped can claim to be a driver. What a series does not tell does not speak against it.
+        scraped can claim to be a driver. A series without one of these labels may be the driver's.
 
         >>> subject = Subject("shop/clicks", "shop", "clicks-driver-0", ("10.0.0.7",))
         >>> subject.owns({"pod": "clicks-driver-0", "instance": "10.0.0.7:9404"})
@@ -79,15 +79,10 @@ class Subject:
 def choose_endpoint(
     spec: StreamSpec, settings: Settings, credentials: Mapping[str, str]
 ) -> Endpoint:
-    """The Prometheus of a stream.
-
-    Args:
-        spec: of the stream.
-        settings: of the operator.
-        credentials: contents of the Secret that the stream names; empty if it names none.
+    """The Prometheus of a stream; `credentials` are the contents of the Secret that it names.
 
     Raises:
-        MissingMeasurementsError: there is none, or the operator may not ask it.
+        MissingMeasurementsError: there is no Prometheus, or the operator may not ask it.
     """
     own = spec.metrics.prometheus_url
     if not (own or settings.prometheus_url):
@@ -126,17 +121,17 @@ def names_own_prometheus(resource: Mapping[str, Any], settings: Settings) -> boo
 
 
 def refuse_queries(spec: StreamSpec, settings: Settings) -> None:
-    """Refuses a query that the operator does not ask.
+    """Refuses a spec with a query if the operator asks no queries of streams.
 
     Raises:
-        InvalidInputError: the spec has one.
+        InvalidInputError: the spec has a query.
     """
     if spec.executors.min_query and not settings.asks_queries:
-        message = (
-            "spec.executors.minQuery: the operator asks no queries of streams: take it out, or let "
-            "the chart's prometheus.streamQueries allow it"
+        problem = (
+            "the operator asks no queries of streams: take it out, or let the chart's "
+            "prometheus.streamQueries allow it"
         )
-        raise InvalidInputError(message)
+        refuse("spec.executors.minQuery", problem)
 
 
 def has_query(resource: Mapping[str, Any]) -> bool:
@@ -154,7 +149,7 @@ def _is_own(url: str, settings: Settings) -> bool:
 
 
 def merge_labels(spec: StreamSpec, settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Labels that a stream's series must have; its own come on top of the operator's."""
+    """Labels that a stream's series must have: the operator's, overridden by the stream's own."""
     return tuple(sorted({**dict(settings.prometheus_labels), **spec.metrics.labels}.items()))
 
 
@@ -173,7 +168,7 @@ def hide_userinfo(url: str) -> str:
 
 def _is_below(url: str, allowed: str) -> bool:
     """Whether a URL is an allowed one, or below it on the same server."""
-    # Of other characters, such as a backslash, the HTTP client makes another host.
+    # The HTTP client would read another host from other characters, such as a backslash.
     if not _URL.fullmatch(url):
         return False
     try:
@@ -193,7 +188,7 @@ def _read_ip(instance: str) -> str:
 
 
 def _normalize_ip(text: str) -> str:
-    """An IPv6 address may be written in several ways; empty if it is none of any family."""
+    """One spelling of an address, as IPv6 has several; empty for other text."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

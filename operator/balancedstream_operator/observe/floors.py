@@ -1,6 +1,6 @@
-"""The least number of executors by a query of a stream: what it answered last, and for how long.
+"""Asks a stream's query for its least number of executors, and remembers the last answer.
 
-A stream's query costs its Prometheus something each time, so it is asked once in a while only.
+A query costs Prometheus time, so the operator asks it only every `EVERY_S`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.kube.clocks import has_passed
 
 EVERY_S = 30.0
-"""From one question to the next, whether the last one was answered or not."""
+"""Pause between two questions, whether or not the query answered."""
 
 HOLD_S = 600.0
-"""The last answer counts for so long."""
+"""The last answer counts for this long."""
 
 MAX_FLOOR = 10_000
 """A larger answer is a mistake."""
@@ -28,7 +28,7 @@ class FloorAnswer:
 
     Attributes:
         executors: the least number of them; 0 for none.
-        known: whether the query answers; None if there is none.
+        known: whether the query answers; None without a query.
         reason: in one CamelCase word.
         message: for people.
     """
@@ -55,11 +55,11 @@ class FloorQuery:
     def look(self, query: str, ask: Callable[[], float], desired: int, now_s: float) -> FloorAnswer:
         """What the query asks for now.
 
-        While nobody knows what it would answer, the number of executors is not lowered.
+        While the query does not answer, the operator does not lower the number of executors.
 
         Args:
             query: of the stream; empty for none.
-            ask: asks it; raises MissingMeasurementsError.
+            ask: asks the query; raises MissingMeasurementsError.
             desired: executors that the stream should have.
             now_s: seconds since the Unix epoch.
 
@@ -101,7 +101,7 @@ def round_up(answer: float) -> int:
     """The number of executors that an answer asks for.
 
     Raises:
-        MissingMeasurementsError: it is none.
+        MissingMeasurementsError: the answer is no number of executors.
 
     >>> round_up(2.0000000001), round_up(0.0)
     (2, 0)

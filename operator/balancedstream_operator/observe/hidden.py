@@ -1,8 +1,8 @@
-"""What partitions without series of their own did, on each executor: pure.
+"""Work of the partitions that have no series of their own, by executor: pure.
 
-Beyond a limit on series, the exporter shows the hottest partitions only. Its sums cover all. So the
-hidden work of an interval is the operator's work less that of the partitions which have samples at
-both ends of it. A partition that has just become shown, or hidden, counts as hidden there.
+Beyond a limit on series, the exporter shows the hottest partitions only, but sums over all. So the
+hidden work of an interval is the operator's work less the work of partitions with samples at both
+ends of the interval. A partition that becomes shown or hidden within it counts as hidden.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def sample_hidden(
 ) -> Iterable[HiddenSample]:
     """Samples of the operators that hide partitions, for each interval and executor.
 
-    The sums per executor lose what ran on an executor that leaves before a scrape, and a shown
-    partition that moved in an interval of several batches counts where it ran last. So they only
-    say how the operator's work is shared out.
+    The sums per executor miss the work of an executor that leaves before a scrape, and a shown
+    partition that moved within an interval counts where it ran last. So these sums only share out
+    the operator's work.
 
     Args:
         found: series of the sums, by name.
         intervals_of: query to its intervals.
-        tasks: the samples of the same intervals that shown partitions have.
+        tasks: samples of the shown partitions in the same intervals.
     """
     shown_s: dict[tuple[OperatorId, float], dict[str, float]] = defaultdict(
         lambda: defaultdict(float)

@@ -36,14 +36,14 @@ DEADLINE_S = 10.0
 MIB = 1024 * 1024
 
 _WORDS_BYTES = 8192
-"""Of an answer that is none, to find words in."""
+"""Part of an error page that the operator searches for words."""
 
 SMALL_BYTES = MIB
-"""A question whose answers have more than this waits until no other one holds as much."""
+"""A question with larger answers than this waits for every other such question."""
 
 
 class AnswerError(requests.RequestException):
-    """An answer is no answer; the message contains nothing of it."""
+    """A server sent no usable answer; the message quotes nothing of it."""
 
 
 BYTES_PER_VALUE = 5
@@ -70,7 +70,7 @@ class AnswerBudget:
 
     @contextmanager
     def question(self) -> Iterator[None]:
-        """A question of this thread: its requests, and what is made of their answers."""
+        """A question of this thread: its requests, and the objects made from their answers."""
         self._mine.bytes, self._mine.is_large = 0, False
         try:
             yield
@@ -80,10 +80,10 @@ class AnswerBudget:
                 self._large.release()
 
     def take(self, count: int, deadline_s: float) -> None:
-        """Takes so many bytes more for this thread's question; may wait for another one to end.
+        """Takes bytes for this thread's question; may wait until another large question ends.
 
         Raises:
-            AnswerError: it is too large, or the other one did not end before the deadline.
+            AnswerError: the answers are too large, or the other question outlasts the deadline.
         """
         mine = self._mine
         mine.bytes += count
@@ -97,10 +97,10 @@ class AnswerBudget:
             mine.is_large = True
 
     def check(self, text: str) -> None:
-        """Checks that an answer has not more values than a real one of the largest size.
+        """Refuses an answer with more values than the largest answer of a real Prometheus.
 
         Raises:
-            AnswerError: it has.
+            AnswerError: the answer has too many values.
         """
         most = self.max_bytes // BYTES_PER_VALUE
         if sum(map(text.count, ",[{")) > most:
@@ -133,12 +133,11 @@ class BoundedSession(requests.Session):
             `username` and `password`; `headers`, one a line; `ca.crt`, certificates to trust
             instead of the usual ones; `tls.crt` and `tls.key`, the client's certificate.
         budget: for the memory of its answers.
-        read: makes of an answer's text what its `json` returns.
-        explains: whether an error tells words of the answer; for a server that is trusted.
+        read: parses the text of an answer, for `json` of its response.
+        explains: whether errors quote the answer; only for a trusted server.
 
     Attributes:
-        clock_ahead_s: how far the server's clock was ahead of this one with the last answer; 0.0 if
-            it does not tell.
+        clock_ahead_s: how far the server's clock was ahead at the last answer; 0.0 if unknown.
     """
 
     def __init__(
@@ -174,10 +173,10 @@ class BoundedSession(requests.Session):
             self.cert = str(folder / "tls.crt"), str(folder / "tls.key")
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """Sends a request; the answer has been read when it returns.
+        """Sends a request and reads the whole answer.
 
         Raises:
-            AnswerError: it is too large, too late, or has another status than 200.
+            AnswerError: the answer is too large, too late, or has another status than 200.
         """
         deadline_s = time.monotonic() + DEADLINE_S
         response = super().request(*args, **{**kwargs, "stream": True, "allow_redirects": False})
@@ -201,24 +200,24 @@ class BoundedSession(requests.Session):
         except Exception:
             response.close()
             raise
-        # Once, and then no more: what requests does itself holds the answer three times.
+        # Only once: requests itself would hold the answer three times in memory.
         response.json = lambda **_: self._read(texts.pop())  # type: ignore[method-assign]
         return response
 
     def resolve_redirects(self, *_: Any, **__: Any) -> Generator[requests.Response, None, None]:
-        """Follows none, and reads no place that a redirect names."""
+        """Follows no redirect."""
         yield from ()
 
 
 def _read_clock(headers: Mapping[str, str], now_s: float) -> float:
-    """How far the clock of who answered is ahead; 0.0 if the answer does not tell.
+    """How far the server's clock is ahead; 0.0 if the answer does not tell its time.
 
     >>> _read_clock({"Date": "Thu, 01 Jan 1970 00:01:00 GMT"}, 50.0), _read_clock({}, 5.0)
     (10.0, 0.0)
     """
     try:
         dated_s = parsedate_to_datetime(headers["Date"]).timestamp()
-        # A cache answers with the date of when it was told.
+        # A cache sends the date of the original answer.
         return dated_s + float(headers.get("Age") or 0.0) - now_s
     except (KeyError, ValueError, TypeError, OverflowError):
         return 0.0
@@ -228,7 +227,7 @@ class BoundedAdapter(HTTPAdapter):
     """Connections on which the deadline counts for headers and body together."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """As its base class, with pools of such connections."""
+        """As its base class, with pools of bounded connections."""
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = _POOLS
 

@@ -1,4 +1,4 @@
-"""From what Prometheus scraped of one stream to what the core decides on: pure.
+"""Turns Prometheus' series of one stream into the measurement that the core decides on: pure.
 
 All samples of a scrape have the same time, and the exporter shows complete batches only. So a
 series belongs to the newest scrape if it has a sample of that time, and differences
@@ -124,19 +124,21 @@ class Measurement:
         executors: live executors, id to cores.
         tasks: one sample per partition and interval between scrapes in which batches finished: the
             mean of those batches; none from before keys last reached their target partitions.
-        batches: one sample per batch; those between two scrapes are alike. Of a query that waits
-            for data for longer than what was fetched, its last batch, without rows.
+        batches: one sample per batch; the batches between two scrapes share what changed evenly. A
+            query that waits for data for longer than the samples reach has its last batch, without
+            rows.
         last_batches: query to its last finished batch.
         finished_s: query to the time at which that batch finished, however long ago.
         longest_s: query to the seconds of the longest of its batches, or from one trigger to the
             next if that is longer.
-        backlog_rows: query to the rows that waited for it then; without those that do not know.
+        backlog_rows: query to the rows that waited for it then; without queries of unknown backlog.
         under_way: (query, operator) to the number of partitions that have not reached their
             executors.
-        prepared: (query, operator) of those whose moves cost a batch nothing, because the driver
-            has state loaded ahead.
-        preparing: how many of those under way have their state loaded now, over all operators.
-        preparations: state that was loaded ahead of moves since the driver started, by outcome.
+        prepared: operators whose moves cost a batch nothing, because the driver loaded their state
+            ahead.
+        preparing: number of moves whose state executors load now, over all operators.
+        preparations: state that executors loaded ahead of moves since the driver started; None for
+            a driver of an older release.
         restore_cost: cost of moves, as the driver measured it.
         keys: one sample per hot key and scrape: of the last batch before it.
         keys_under_way: query to the number of keys that have not reached their partitions.
@@ -144,10 +146,10 @@ class Measurement:
         stages: one sample per kind of stage and interval between scrapes in which batches finished:
             the mean of those batches.
         idle_s: query to the time at which Spark last said that it waits for data.
-        losses: cause to the executors that were lost by it while scaling looks back, all causes;
-            none of a driver of an older release.
-        hidden: what the partitions without a sample in `tasks` did, one sample per executor and
-            interval; none of operators that hide no partition.
+        losses: every cause to the number of executors lost by it within the time that scaling
+            looks back; empty for a driver of an older release.
+        hidden: work of the partitions without a sample in `tasks`, one sample per executor and
+            interval; none for operators that hide no partition.
     """
 
     scraped_s: float
@@ -188,8 +190,8 @@ def measure(
         partition_series: of `PARTITION_METRICS`, any order, as far back as `find_oldest` says.
         now_s: the current time, by the clock of the samples.
         stale_after_s: age from which the newest scrape is too old; None follows the scrapes.
-        newest: intervals of each query that have samples of stages, partitions and keys; None for
-            all. A window of so many batches looks at no other.
+        newest: number of intervals of each query that get samples of stages, partitions and keys;
+            None for all. A window of as many batches needs no others.
 
     Raises:
         MissingMeasurementsError: Prometheus has no samples, or no recent ones.
@@ -289,7 +291,7 @@ def _newest_by(label: str, all_series: Sequence[Series], kind: type[_Number]) ->
 
 
 def _count_new(counter: Series) -> int:
-    """By how much a counter has grown, which may have begun anew meanwhile."""
+    """By how much a counter has grown; it begins at 0 again with a new driver."""
     values = [value for _, value in counter.samples]
     steps = (after - before if after >= before else after for before, after in pairwise(values))
     return int(sum(steps))

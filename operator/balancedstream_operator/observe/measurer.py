@@ -1,4 +1,4 @@
-"""Asks the right Prometheus, as who may ask it, for the series of one stream's driver."""
+"""Asks a stream's Prometheus, with the stream's credentials, for the series of its driver."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Source(Protocol):
         """Returns what a query of a stream gives, which must be one number.
 
         Raises:
-            MissingMeasurementsError: it gives none, or cannot be asked.
+            MissingMeasurementsError: it gives no number, or Prometheus does not answer.
         """
 
 
@@ -62,7 +62,7 @@ class Measurer:
 
         Raises:
             MissingMeasurementsError: there is nothing to decide on.
-            ClusterError: the stream's Secret cannot be read for now.
+            ClusterError: the operator cannot read the stream's Secret for now.
         """
         source, stream = self._open(spec), self._stream
         subject = Subject(
@@ -79,8 +79,8 @@ class Measurer:
         """What the stream's query for executors gives.
 
         Raises:
-            MissingMeasurementsError: it gives nothing that can be used.
-            ClusterError: the stream's Secret cannot be read for now.
+            MissingMeasurementsError: it gives no number, or Prometheus does not answer.
+            ClusterError: the operator cannot read the stream's Secret for now.
         """
         return self._open(spec).ask(spec.executors.min_query, now_s)
 

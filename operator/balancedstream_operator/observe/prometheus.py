@@ -43,34 +43,36 @@ from balancedstream_operator.observe.series import (
 from balancedstream_operator.observe.signing import AwsSignature, IdentityError
 
 LOOK_BACK = 1.1
-"""A little more than the window, so that the sample before it is there, too."""
+"""A little more than the window, to include the sample before it."""
 
 SCRAPE_S = 60.0
-"""Scrapes may be so rare: a window begins before one of them, and ends after one."""
+"""Longest usual pause between scrapes; a window begins and ends between two of them."""
 
 ALL_REPLICAS = {"dedup": "false"}
-"""To Thanos, which else may take one series from one replica and the next one from another, so that
-no scrape is whole. Others do not know this parameter, and ignore it."""
+"""A parameter for Thanos, which otherwise may mix series of several replicas, so that no scrape is
+whole. Other servers ignore it."""
 
 MAX_LOOK_BACK_S = 6 * 3600.0
-"""No batch is so slow that more than this is fetched."""
+"""The operator never fetches samples from further back, however slow batches are."""
 
 MAX_SKEW_S = 120.0
 """The clocks of the operator and of Prometheus may differ by this much."""
 
 _WORDS_CHARACTERS = 8192
-"""Of an answer that is none, to find words in."""
+"""Part of an answer without JSON that the operator searches for words."""
+
+_NOT_PROMETHEUS = "its answer is not Prometheus' JSON"
 
 QUERY_S = 5.0
-"""Prometheus gives up a query that a stream has itself after so long."""
+"""Prometheus gives up a stream's own query after this long."""
 
 MAX_COPIES = 32
-"""Targets of one driver. An HA pair in which two jobs scrape a pod makes four, and each restart of
-a driver that Prometheus labels by its container one more."""
+"""Most targets of one driver. An HA pair in which two jobs scrape a pod makes four. Each restart of
+a driver adds one if Prometheus labels series by container."""
 
 
 class Prometheus:
-    """One Prometheus server, or what speaks its language.
+    """One Prometheus server, or a server with the same API.
 
     Args:
         endpoint: where it is, and how to authenticate.
@@ -90,7 +92,7 @@ class Prometheus:
         """Returns what the stream's driver measured recently.
 
         Raises:
-            MissingMeasurementsError: Prometheus cannot be queried, or has no fresh metrics.
+            MissingMeasurementsError: Prometheus does not answer, or has no fresh metrics.
         """
 
         def fetch(metrics: Sequence[str], look_back_s: float) -> list[Series]:
@@ -107,7 +109,7 @@ class Prometheus:
         found = self._query(f'{{__name__=~"{names}",{matchers}}}[{int(look_back_s) + 1}s]', now_s)
         if found or wire.PLAN_EPOCH not in metrics:
             return found
-        # One of another pod says more than none; and there may be any number of them.
+        # A series of another pod explains more than no series; one of any number is enough.
         matchers = ",".join(_match_stream(subject))
         return self._query(f"bottomk(1, {wire.PLAN_EPOCH}{{{matchers}}})[15s:1s]", now_s)
 
@@ -115,7 +117,7 @@ class Prometheus:
         """Returns what a query of a stream gives, which must be one number.
 
         Raises:
-            MissingMeasurementsError: it gives none, or Prometheus cannot be queried.
+            MissingMeasurementsError: it gives no number, or Prometheus does not answer.
         """
         connection, _ = _connect(self._endpoint, self._budgets.queries, json.loads)
         try:
@@ -128,8 +130,7 @@ class Prometheus:
             said = f"{_describe(error)}, for executors.minQuery"
             raise self._explain(said) from error
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            said = "its answer is none of Prometheus"
-            raise self._explain(said) from error
+            raise self._explain(_NOT_PROMETHEUS) from error
 
     def _query(self, expression: str, now_s: float) -> list[Series]:
         try:
@@ -147,7 +148,7 @@ class Prometheus:
         return series
 
     def _check_clock(self) -> None:
-        """Refuses to ask for the present with a clock that has another one."""
+        """Refuses answers if the clocks differ: the samples would be hours old, or missing."""
         ahead_s = self._session.clock_ahead_s
         if abs(ahead_s) <= MAX_SKEW_S:
             return
@@ -159,12 +160,13 @@ class Prometheus:
         raise self._explain(said)
 
     def _describe_rubbish(self, error: Exception) -> str:
-        """What is wrong with an answer that is none of Prometheus."""
-        said = "its answer is none of Prometheus"
-        if not self._endpoint.of_the_operator or not isinstance(error, json.JSONDecodeError):
-            return said
-        words = find_words(error.doc[:_WORDS_CHARACTERS])
-        return f"{said}; a proxy's, perhaps. It says: {words}" if words else said
+        """An answer without Prometheus' JSON; the words of the operator's own server are shown."""
+        words = ""
+        if self._endpoint.of_the_operator and isinstance(error, json.JSONDecodeError):
+            words = find_words(error.doc[:_WORDS_CHARACTERS])
+        return (
+            f"{_NOT_PROMETHEUS}; a proxy's, perhaps. It says: {words}" if words else _NOT_PROMETHEUS
+        )
 
     def _explain(self, said: str) -> MissingMeasurementsError:
         return MissingMeasurementsError(f"Prometheus at {self._shown} cannot be queried: {said}")
@@ -192,7 +194,7 @@ def _connect(
 
 
 def _read_number(found: Any) -> float:
-    """The number of a scalar, or of the one series of a vector."""
+    """The number of a scalar, or of a vector's only series."""
     what = f"{len(found)} series" if found and isinstance(found, list) else "nothing"
     try:
         if len(found) == 2 and isinstance(found[1], str):
@@ -213,7 +215,7 @@ def _match_stream(subject: Subject) -> Iterator[str]:
 
 
 def _match_driver(subject: Subject) -> Iterator[str]:
-    """Matchers that leave out most of what `Subject.owns` does; a label may be missing."""
+    """Matchers for most of what `Subject.owns` refuses; a label may be missing."""
     for name, value in (("namespace", subject.namespace), ("pod", subject.pod)):
         if value:
             yield f"{name}=~{json.dumps('|' + re.escape(value))}"
@@ -228,7 +230,7 @@ def _read_answer(text: str) -> Any:
 
 
 def _take_series(entry: dict[str, Any]) -> Series | dict[str, Any]:
-    """A series, as soon as its JSON has been read: Python's lists of it take far more memory."""
+    """A series at once from its JSON, because Python's lists of samples take far more memory."""
     if not (isinstance(entry.get("metric"), dict) and isinstance(entry.get("values"), list)):
         return entry
     samples = tuple((float(time_s), float(value)) for time_s, value in entry["values"])
@@ -248,13 +250,9 @@ def fetch_measurement(
     policy: Policy,
     now_s: float,
 ) -> Measurement:
-    """Fetches what a measurement needs, and no more.
+    """Fetches the series that a measurement needs, and measures.
 
-    Args:
-        fetch: gives the series of metrics, by their names, over so many seconds.
-        subject: the stream and its driver.
-        policy: its windows say how far to look back.
-        now_s: seconds since the Unix epoch.
+    `fetch` gives the series of metrics, by their names, over a number of seconds.
 
     Raises:
         MissingMeasurementsError: there are no fresh metrics.
@@ -287,7 +285,7 @@ def fetch_measurement(
         queries += _keep_own(fetch(BATCH_METRICS, needed_s), subject)
     # The last batch of a slow query counts until its next one is late, and shows with its interval.
     near_s = late_s + LOOK_BACK * max(policy.scaling.window_s, (LATE + 1.0) * pace_s)
-    # Nearly all that a driver shows is of its partitions, so no scrape of them is in vain.
+    # Most series of a driver are those of its partitions, so fetch as few samples as possible.
     oldest_s = find_oldest(queries, policy.window.batches)
     if oldest_s is not None:
         near_s = min(near_s, now_s - oldest_s)
@@ -313,7 +311,7 @@ def _describe_pod(series: Series) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    """What went wrong, without anything that the server or the credentials say."""
+    """The cause of an error, without words of the server or of the credentials."""
     if isinstance(error, AnswerError | IdentityError):
         return str(error)
     while error.__context__ is not None:

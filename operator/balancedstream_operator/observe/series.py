@@ -1,8 +1,8 @@
 """Time series of a stream's driver, and the intervals between two scrapes of it: pure.
 
 A Prometheus may hold the same driver several times: an HA pair without deduplication, or a pod that
-two jobs scrape. Each copy is a target of its own, with its own times. What tells targets apart are
-all labels that the driver did not set, whatever they are called.
+two jobs scrape. Each copy is a target of its own, with its own times. All labels that the driver
+did not set tell targets apart. `mine`, `found` and `partitions` are series of one target by name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CUMULATIVE = (
     wire.INPUT_ROWS,
     wire.DRIVER_SECONDS,
 )
-"""What of a query only grows while its driver runs."""
+"""Metrics of a query that only grow while its driver runs."""
 
 _NEEDED = (*CUMULATIVE, wire.LAST_BATCH_TIMESTAMP, wire.LAST_BATCH_DURATION)
 
@@ -37,10 +37,10 @@ _LABELS: Mapping[str, tuple[str, ...]] = {
 }
 
 _DIGITS = 10
-"""No operator and no partition has a number that is so long."""
+"""Digits that no number of an operator or partition reaches."""
 
 MOST_BATCHES_PER_S = 1000.0
-"""Spark counts milliseconds: a query that is said to be faster is not measured."""
+"""Spark counts milliseconds, so a higher rate is a wrong measurement."""
 
 Target = frozenset[tuple[str, str]]
 """The labels that all series of one scraped driver share."""
@@ -74,7 +74,7 @@ def group_by_name(all_series: Iterable[Series]) -> dict[str, list[Series]]:
 
 
 def find_targets(all_series: Iterable[Series]) -> set[Target]:
-    """The targets that some series were scraped from, by those of `plan_epoch`.
+    """The targets of some series, by the labels of their `plan_epoch`.
 
     >>> a, b = ({"__name__": "balancedstream_plan_epoch", "replica": name} for name in "ab")
     >>> len(find_targets([Series(a, ()), Series(b, ()), Series(b, ())]))
@@ -86,7 +86,7 @@ def find_targets(all_series: Iterable[Series]) -> set[Target]:
 def group_by_target(
     all_series: Sequence[Series], targets: Iterable[Target] | None = None
 ) -> dict[Target, list[Series]]:
-    """Series by the target that they were scraped from; those of unknown targets are left out.
+    """Series by their target; series of unknown targets are left out.
 
     Args:
         all_series: any order.
@@ -110,7 +110,7 @@ def group_by_target(
 
 
 def find_scrapes(mine: Mapping[str, Sequence[Series]]) -> list[float]:
-    """Times of a target's scrapes that miss nothing that is known of, oldest first."""
+    """Times of a target's complete scrapes, oldest first."""
     counts = {time_s: count for s in mine.get(wire.EXECUTORS, ()) for time_s, count in s.samples}
     seen = Counter(time_s for s in mine.get(wire.EXECUTOR_CORES, ()) for time_s, _ in s.samples)
     times = {time_s for s in mine.get(wire.PLAN_EPOCH, ()) for time_s, _ in s.samples}
@@ -120,10 +120,10 @@ def find_scrapes(mine: Mapping[str, Sequence[Series]]) -> list[float]:
 
 
 def is_partial(lasting: Iterable[Series], scrapes: Sequence[float]) -> bool:
-    """Whether series that the second newest of some scrapes has are missing in the newest.
+    """Whether the newest scrape lacks series that the second newest has.
 
-    What is sent on to another Prometheus arrives in parts. A series that has ended looks the same,
-    for one scrape.
+    Samples that one Prometheus sends to another arrive in parts. For one scrape, a series that has
+    ended looks the same.
     """
     if len(scrapes) < 2:
         return False
@@ -131,12 +131,7 @@ def is_partial(lasting: Iterable[Series], scrapes: Sequence[float]) -> bool:
 
 
 def find_lasting(mine: Mapping[str, Sequence[Series]], executors: Collection[str]) -> list[Series]:
-    """The series of stages and partitions that last as long as their query and executor.
-
-    Args:
-        mine: all series of stages and partitions of one target, by name.
-        executors: live ones.
-    """
+    """The series of stages and partitions that last as long as their query and executor."""
     hidden = mine.get(wire.PARTITIONS_HIDDEN, ())
     hiding = {_operator(s) for s in hidden if any(count for _, count in s.samples)}
     found = [s for name, of_name in mine.items() if name not in _CHANGING for s in of_name]
@@ -196,8 +191,8 @@ def find_oldest(query_series: Iterable[Series], newest: int) -> float | None:
     """Time of the oldest scrape that the newest intervals of any query begin with.
 
     Args:
-        query_series: what tells the intervals, any order.
-        newest: intervals of each query.
+        query_series: series of batches, any order.
+        newest: number of intervals of each query.
 
     Returns:
         Seconds since the Unix epoch; None if there is no interval.
@@ -215,11 +210,7 @@ def find_oldest(query_series: Iterable[Series], newest: int) -> float | None:
 
 
 def find_pace_s(query_series: Iterable[Series]) -> float:
-    """Seconds from one batch to the next of the slowest query; 0 if there is none.
-
-    Args:
-        query_series: of the driver, any order.
-    """
+    """Seconds from one batch to the next of the slowest query; 0 if there is none."""
     return max(
         (
             s.samples[-1][1]
@@ -231,11 +222,11 @@ def find_pace_s(query_series: Iterable[Series]) -> float:
 
 
 def keep_readable(all_series: Iterable[Series]) -> list[Series]:
-    """The series of a driver, with the samples that can be reckoned with.
+    """The series that a driver can have written, with their sound samples.
 
-    A value that is no number, such as Prometheus' stale marker, is a missing sample, and so is one
-    that no driver tells. A series without its labels is not of a driver: who else tells metrics of
-    this stream must not end its balancing.
+    A value that is no number, such as Prometheus' stale marker, or that no driver writes, counts as
+    a missing sample. A series without its labels is no driver's: somebody else's metrics must not
+    end the balancing of the stream.
 
     >>> labels = {"__name__": "balancedstream_executor_cores", "executor": "1"}
     >>> keep_readable([Series(labels, ((1.0, 2.0), (2.0, float("nan"))))])[0].samples

@@ -22,12 +22,7 @@ _KINDS: dict[str, StageKind] = {kind: kind for kind in get_args(StageKind)}
 def sample_stages(
     partitions: Mapping[str, Sequence[Series]], intervals: Sequence[Interval]
 ) -> Iterable[StageSample]:
-    """One sample per kind of stage and interval: the mean of the batches in it.
-
-    Args:
-        partitions: series of `STAGE_METRICS` by name.
-        intervals: of the queries.
-    """
+    """One sample per kind of stage and interval: the mean of the batches in it."""
     of_kind: dict[tuple[str, StageKind], dict[str, list[Series]]] = {}
     for name in STAGE_METRICS:
         for series in partitions.get(name, ()):

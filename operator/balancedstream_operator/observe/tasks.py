@@ -25,10 +25,6 @@ def sample_tasks(
     """One sample per partition and interval: the mean of the batches in it.
 
     An interval without a sample of each counter, or in which one fell, has none.
-
-    Args:
-        partitions: series of `TASK_METRICS` by name.
-        intervals_of: query to its intervals.
     """
     executor_at: dict[tuple[str, str, str, float], str] = {}
     for series in partitions.get(wire.PARTITION_EXECUTOR, ()):
@@ -74,12 +70,7 @@ def sample_tasks(
 def sample_keys(
     partitions: Mapping[str, Sequence[Series]], intervals_of: Mapping[str, Sequence[Interval]]
 ) -> Iterable[KeySample]:
-    """One sample per hot key and interval: of the last batch in it.
-
-    Args:
-        partitions: series of `TASK_METRICS` by name.
-        intervals_of: query to its intervals.
-    """
+    """One sample per hot key and interval: of the last batch in it."""
     for series in partitions.get(wire.HOT_KEY_BUSY, ()):
         query, operator, partition = _partition(series)
         busy_s = dict(series.samples)

@@ -32,7 +32,7 @@ class AnswerFound:
     Attributes:
         answer: None if the driver has not answered yet, or if the answer cannot be read.
         unreadable: why the answer cannot be read; empty otherwise.
-        refused_anew: whether the driver refuses a plan with a reason that was not reported yet.
+        refused_anew: whether the driver refuses a plan for a reason that is new to the operator.
     """
 
     answer: Answer | None = None
@@ -41,7 +41,7 @@ class AnswerFound:
 
 
 class AnswerReader:
-    """Reads the answer of one stream's driver."""
+    """Reads the answers of one stream's driver."""
 
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
         self._stream = stream
@@ -49,15 +49,15 @@ class AnswerReader:
         self._refused = ""
 
     def read_application(self) -> str:
-        """Spark's id of the application that answered last; empty if none did."""
+        """Spark's id of the application that answered last; empty without an answer."""
         return str(self._read_data().get(APPLICATION_KEY, ""))
 
     def read(self, known_epoch: int, application: str) -> AnswerFound:
-        """The driver's answer; that of another application does not count.
+        """The driver's answer; an answer of another application does not count.
 
         Args:
-            known_epoch: the newest epoch that is written down.
-            application: Spark's id of the driver's application; empty if it is not known.
+            known_epoch: the newest epoch of plan and record.
+            application: Spark's id of the driver's application; empty if unknown.
         """
         data = self._read_data()
         text = str(data.get(ANSWER_KEY, ""))
@@ -79,10 +79,10 @@ class AnswerReader:
 
 
 def check_epoch(what: str, epoch: int, newest: int) -> None:
-    """Refuses an epoch that no operator can have come to.
+    """Refuses an epoch that no operator can have reached.
 
     Raises:
-        InvalidInputError: it is further ahead of the newest known one than `MAX_AHEAD`.
+        InvalidInputError: the epoch is more than `MAX_AHEAD` ahead of the newest known one.
 
     >>> check_epoch("plan", 8, 7)
     """
@@ -99,9 +99,10 @@ class Control:
     """Whether the driver follows the newest plan.
 
     Attributes:
-        follows: None while it has time to answer.
-        refusal: why it refused the plan; empty if it did not.
-        silent_s: for how long it has left the plan unanswered; None if it answered or has time.
+        follows: None while the driver has time to answer.
+        refusal: why the driver refused the plan; empty if it did not.
+        silent_s: for how long the driver has left the plan unanswered; None if it answered or has
+            time.
     """
 
     follows: bool | None
@@ -118,15 +119,15 @@ def judge_control(
 ) -> Control:
     """Whether the driver follows the newest plan, by its answer.
 
-    An answer does not say which plan it refuses. So a refusal that is older than the plan is taken
-    for one of the plan only if the driver says nothing else in time. If the driver has a newer plan
-    in force, that plan was lost or replaced since; the driver takes no older one.
+    An answer does not say which plan it refuses. So a refusal that is older than the plan counts
+    for the plan only if the driver says nothing else in time. If the driver follows a newer plan,
+    that plan was lost or replaced since; the driver takes no older one.
 
     Args:
-        plan: the newest one; None before the first.
-        planned_s: when that plan was written, seconds since the Unix epoch.
-        known_refusal: what the driver had said of an older plan by then; empty for nothing.
-        answer: of the driver; None if there is none.
+        plan: the newest plan; None before the first.
+        planned_s: when the operator wrote that plan, seconds since the Unix epoch.
+        known_refusal: how the driver had refused an older plan by then; empty if it had not.
+        answer: of the driver; None without an answer.
         now_s: seconds since the Unix epoch.
 
     >>> judge_control(Plan(2, ("a",), {}), 0.0, "", Answer(2), 9.0).follows

@@ -1,4 +1,4 @@
-"""The plan of a stream in its ConfigMap, with the record that belongs to it."""
+"""Keeps a stream's plan and its record in a ConfigMap."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from balancedstream_operator.plan.record import (
 class PlanBook:
     """Reads and writes one stream's plan, and knows the newest.
 
-    Each write names the version that was read before, so the API server refuses it if somebody
-    else has written meanwhile. The next pass then finds what they wrote.
+    Each write names the version that the operator read before, so the API server refuses the write
+    if somebody else has written meanwhile. The next pass then reads their version.
 
     Attributes:
-        plan: the newest one; None if there is none, or none that can be read.
-        record: written with it; None if there is none.
+        plan: the newest plan; None without a readable plan.
+        record: written with the plan; None without a record.
     """
 
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
         self._stream = stream
         self._cluster = cluster
         self._found: Mapping[str, Any] = {}
-        # What the ConfigMap held when it was looked at last, and what it should hold.
+        # The last known content of the ConfigMap, and the content that it should have.
         self._seen: Mapping[str, str] | None = None
         self._data: Mapping[str, str] = {}
         self.plan: Plan | None = None
@@ -45,11 +45,11 @@ class PlanBook:
 
     @property
     def epoch(self) -> int:
-        """The newest epoch that is written down; 0 for none."""
+        """The newest epoch of plan and record; 0 without both."""
         return max(self.plan.epoch if self.plan else 0, self.record.epoch if self.record else 0)
 
     def read(self, bound: int, now_s: float) -> PlanFound:
-        """Reads the ConfigMap; a plan that is not newer than the last one is not taken over.
+        """Reads the ConfigMap; a plan counts only if it is newer than the last one.
 
         Args:
             bound: an epoch that no plan of the stream has passed.
@@ -85,7 +85,7 @@ class PlanBook:
             plan, unreadable = None, str(error)
             data.pop(PLAN_KEY)
         overwritten = self._seen is not None
-        # A newer record without a plan is of an operator that found all plans lost.
+        # An operator that found all plans lost writes a newer record without a plan.
         epoch = max(plan.epoch if plan else 0, record.epoch if record else 0)
         if overwritten and epoch <= self.epoch:
             return PlanFound(overwritten=True, unreadable=unreadable)
@@ -97,10 +97,10 @@ class PlanBook:
         return PlanFound(overwritten=overwritten, adopted=overwritten, unreadable=unreadable)
 
     def write(self, plan: Plan | None, record: Record) -> None:
-        """Replaces what the ConfigMap holds.
+        """Replaces the content of the ConfigMap.
 
         Raises:
-            ClusterError: it cannot be written, or somebody else has written meanwhile.
+            ClusterError: the API server refuses it, or somebody else has written meanwhile.
         """
         data = {RECORD_KEY: record.write()}
         if plan is not None:
@@ -111,18 +111,18 @@ class PlanBook:
         self.plan, self.record = plan, record
 
     def restore(self) -> None:
-        """Writes again what is known, without what cannot be read."""
+        """Writes the known content again, without unreadable parts."""
         self._put(self._data)
 
     def _put(self, data: Mapping[str, str]) -> None:
         if not self._found:
             self._create()
         applied = self._cluster.apply_plan(build_plan(self._stream, data, self._found))
-        # What others wrote stays if there is nothing to put in its place.
+        # Data of others stays if the operator has nothing to replace it with.
         self._found, self._seen, self._data = applied["metadata"], _data_of(applied), data
 
     def _create(self) -> None:
-        """Makes an empty ConfigMap, because only one that is there has a version to name."""
+        """Makes an empty ConfigMap, because only an existing one has a version to name."""
         empty = build_plan(self._stream, {}, {})
         del empty["data"]
         self._cluster.apply(empty)
@@ -140,7 +140,7 @@ def _data_of(config_map: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _check_record(plan: Plan, record: Record | None) -> None:
-    """Refuses a plan that replaced the one that the record was written with."""
+    """Refuses a plan that is older than its record: somebody put it there."""
     if record is not None and plan.epoch < record.epoch:
         message = (
             f"plan.epoch: {plan.epoch} is older than {record.epoch}, which was written last; it is "

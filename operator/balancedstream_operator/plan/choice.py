@@ -1,4 +1,4 @@
-"""Decides on a measurement, under all that is asked of the decision from outside."""
+"""Decides on a measurement, under the demands of schedule, query, people and other streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a measurement to a plan, and to a judgement of balance: pure, around the core."""
+"""Turns a measurement into the next plan, with the decision of the core: pure."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class DecisionInput:
     """The state that a decision starts from.
 
     Attributes:
-        plan: the newest one; None before the first.
-        past: what is remembered of earlier decisions.
-        refusals: what plans must not contain, because the driver refused it.
-        refused_s: how long ago the plan was written, if the driver refused it; None if it did not.
+        plan: the newest plan; None before the first.
+        past: memory of earlier decisions.
+        refusals: parts that plans must leave out, because the driver refused them.
+        refused_s: age of the plan if the driver refused it; None if it did not.
         sizes: whether the operator owns the number of executors; false for a target that it never
             scaled.
     """
@@ -52,16 +52,16 @@ class DecisionInput:
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What is asked of a decision from outside the measurement.
+    """The demands on a decision from outside the measurement.
 
     Attributes:
-        excluded: why nothing may be moved or scaled now, for people; empty if all may.
-        floor: the least number of executors that is asked for at present; 0 for none.
-        floor_why: who asks for it, for people.
-        most: executors that the limits over all streams leave; None if they leave all it wants.
+        excluded: why the operator may move and scale nothing now, for people; empty if it may.
+        floor: the present minimum number of executors by schedule and query; 0 for none.
+        floor_why: who demands it, for people.
+        most: executors that the limits over all streams leave; None if they leave enough.
         most_why: the same for people.
-        held: why no plan may be written, whatever is decided; empty if one may.
-        queried: what the stream's query asks for.
+        held: why the operator may write no plan, whatever the decision; empty if it may.
+        queried: answer of the stream's query.
     """
 
     excluded: str = ""
@@ -74,7 +74,7 @@ class Demands:
 
 
 def find_demands(policy: Policy, queried: FloorAnswer, now_s: float) -> Demands:
-    """What the schedule and the query of a stream ask for at a time.
+    """The demands of a stream's schedule and query at a time.
 
     >>> find_demands(Policy(), FloorAnswer(3), 0.0).floor_why
     '3 by executors.minQuery'
@@ -92,12 +92,12 @@ class PlanChoice:
     """A decision, and the plan that carries it out.
 
     Attributes:
-        decision: of the core; it tells what the plan does, and why it does nothing else.
-        demands: that the decision was made under.
+        decision: of the core, limited to the changes of the plan.
+        demands: on the decision.
         plan: a new plan; None if nothing changes.
-        waits: why no plan can be made now, whatever was decided; empty if one can.
-        left_out: what the plan has no room for, for a person; empty if it holds everything.
-        advice: what could be done if somebody approved it.
+        waits: why the operator makes no plan now, whatever the decision; empty if it may.
+        left_out: the changes that the plan has no room for, for people; empty if it has room.
+        advice: the changes that somebody may approve.
         approved: whether the plan carries out that advice.
     """
 
@@ -125,15 +125,15 @@ def choose_plan(
     approve: str = "",
     demands: Demands = Demands(),
 ) -> PlanChoice:
-    """Decides on a measurement, and plans what the decision asks for.
+    """Decides on a measurement, and makes the plan that carries the decision out.
 
     Args:
         measurement: of the stream.
         policy: of the stream.
         inputs: the state to start from.
         next_epoch: epoch of a new plan.
-        approve: id of the advice to carry out, where the policy only advises; empty for none.
-        demands: on the decision, at the time when it is made.
+        approve: id of the advice to carry out if the policy only advises; empty for none.
+        demands: on the decision.
     """
     policy = _leave_to_others(raise_minimum(policy, demands.floor), demands.most)
     if inputs.sizes:
@@ -174,12 +174,11 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
     refusals, plan = inputs.refusals, inputs.plan
     refused_keys = {(key.query, key.key) for key in measurement.keys} if refusals.all_keys else ()
     placed = plan.key_placements if plan and not refusals.all_keys else ()
-    # A driver asks for the least number by itself, and that may have been another one at its start.
-    # Or it has a plan in force that was lost since.
+    # A driver starts with the minimum of that time. Or it follows a plan that was lost since.
     unsaid = len(measurement.executors) != inputs.desired or measurement.epoch > 0
     started = bool(measurement.finished_s or measurement.idle_s)
     in_force = PlanInForce(
-        # A plan that was refused has moved nothing.
+        # A refused plan has moved nothing.
         under_way={} if inputs.refused_s is not None else _list_under_way(measurement, plan),
         settling=frozenset(query for query, n in measurement.keys_under_way.items() if n),
         key_placements=tuple(p for p in placed if (p.query, p.key) not in refusals.keys),
@@ -188,10 +187,10 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
         waits=demands.held or _why_wait(measurement, inputs),
     )
     return Observation(
-        # What happened since then is not known yet, however long ago it is.
+        # The operator knows nothing about the time after the newest scrape.
         now_s=measurement.scraped_s,
         executors=measurement.executors,
-        # Without executors there is nothing to balance, but the number is still decided.
+        # Without executors there is nothing to balance, but the core still decides their number.
         tasks=measurement.tasks if measurement.executors else (),
         batches=measurement.batches,
         restore_cost=measurement.restore_cost,
@@ -221,7 +220,7 @@ def _describe_left_out(plan: Plan, placed: Sequence[KeyPlacement], decision: Dec
 
 
 def _leave_to_others(policy: Policy, most: int | None) -> Policy:
-    """No more executors than the limits over all streams leave, whatever the stream asks for."""
+    """The policy within the limits over all streams, which even the stream's minimum obeys."""
     scaling = policy.scaling
     if most is None or most >= scaling.max_executors:
         return policy
@@ -230,7 +229,7 @@ def _leave_to_others(policy: Policy, most: int | None) -> Policy:
 
 
 def _within_limits(policy: Policy, desired: int) -> Policy:
-    """Limits hold in every mode: where scaling only advises, the number still stays within them."""
+    """Limits hold in every mode: the number stays within them even if scaling only advises."""
     scaling = policy.scaling
     count = min(max(desired, scaling.min_executors), scaling.max_executors)
     if scaling.mode == "auto" or count == desired:
@@ -253,7 +252,7 @@ def _why_wait(measurement: Measurement, inputs: DecisionInput) -> str:
     for query, batch in inputs.past.planned_after.items():
         done = measurement.last_batches.get(query)
         if waits_for_data(query, measurement.idle_s, measurement.scraped_s):
-            # For nobody knows how long, there is no next batch.
+            # The next batch may take any time to come.
             continue
         # A lower number than before means that the query was restarted.
         if done is not None and batch <= done < batch + SETTLED_BATCHES:
@@ -266,8 +265,8 @@ def _list_under_way(
 ) -> dict[OperatorId, dict[int, str]]:
     """Operators with unfinished moves, and the executor of each partition in the last plan.
 
-    An executor that was to be started has an id by now that only the driver knows: those of its
-    partitions have no place in the next plan, and go on to where they move.
+    Only the driver knows the id of an executor that the plan starts: its partitions get no place in
+    the next plan, and go on to where they move.
     """
     if plan is None:
         return {}

@@ -1,8 +1,8 @@
-"""What is written down with each plan, so that no decision depends on the status: pure.
+"""The record that the operator writes with each plan, so that no decision needs the status: pure.
 
-The status may be lost at any moment: a write of it fails, the operator dies before it, a backup
-comes back without it. So whatever the next decision needs is in the ConfigMap of the plan, written
-in one piece with it.
+The status may be lost at any moment: a write fails, the operator dies before it, a backup lacks it.
+So the record holds everything that the next decision needs. The ConfigMap of the plan holds both,
+and one write replaces both.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Refusals:
     Attributes:
         driver: uid of its pod; another driver may take what this one refuses.
         count: plans refused in a row.
-        keys: (query, key) of keys that it cannot place.
-        all_keys: whether it gets no key placements at all.
-        plain: whether it gets no plan that says how to spread moves.
+        keys: (query, key) of keys that the driver cannot place.
+        all_keys: whether plans leave out all key placements.
+        plain: whether plans leave out how to spread moves.
     """
 
     driver: str = ""
@@ -48,7 +48,7 @@ class Refusals:
     plain: bool = False
 
     def add(self, plan: Plan, reason: str) -> Refusals:
-        """With one more refused plan, by what the driver said of it.
+        """These refusals and that of one more plan, by the driver's reason.
 
         >>> plan = Plan(1, ("a",), {})
         >>> Refusals().add(plan, "plan.budget_s: unknown field, allowed are epoch").plain
@@ -61,11 +61,11 @@ class Refusals:
         keys = tuple(sorted({*self.keys, *named}))
         if named and len(keys) <= MAX_REFUSED_KEYS:
             return replace(more, keys=keys)
-        # An older epoch is no matter of what the plan says; all else may be one of keys.
+        # A refused epoch is not about the plan's content; any other reason may be about keys.
         return replace(more, all_keys=self.all_keys or not reason.startswith("plan.epoch"))
 
     def follow(self, driver: str, control: Control, plan: Plan | None) -> Refusals:
-        """What the next plan must avoid, given what a driver says of the newest."""
+        """The refusals that the next plan must heed, after a driver's answer to the newest plan."""
         known = self if self.driver == driver else Refusals(driver)
         if control.refusal and plan is not None:
             return known.add(plan, control.refusal)
@@ -73,12 +73,12 @@ class Refusals:
 
     @property
     def pause_s(self) -> float:
-        """How long the next plan waits after the refused one; the first one does not."""
+        """Pause before the next plan after refused ones, in seconds; none after the first."""
         return 0.0 if self.count < 2 else min(RETRY_S * 2.0 ** (self.count - 2), MAX_RETRY_S)
 
 
 def _names(reason: str, key: str) -> bool:
-    """Whether a reason names a key; it may cut a long one."""
+    """Whether a reason names a key, which it may cut."""
     return any(f"key {said}{end}" in reason for said in {key, key[:80]} for end in ": ")
 
 
@@ -98,12 +98,12 @@ class Record:
 
     Attributes:
         partitions: state partitions of the stream.
-        epoch: of its plan; after a loss, an epoch above any that was used; 0 before the first.
-        past: what decisions remember of the ones before.
-        planned_s: when the plan was written, seconds since the Unix epoch.
-        known_refusal: what the driver had said of an older plan when this one was written.
-        refusals: what this plan avoids.
-        approved: id of the proposal that was carried out last; empty for none.
+        epoch: of its plan; after a loss, an epoch above any used one; 0 before the first plan.
+        past: memory of earlier decisions.
+        planned_s: when the operator wrote the plan, seconds since the Unix epoch.
+        known_refusal: how the driver had refused an older plan by then; empty if it had not.
+        refusals: heeded by this plan.
+        approved: id of the last proposal that a plan carried out; empty for none.
         application: Spark's id of the application that plans are for; empty if any driver of the
             stream may follow them.
     """
@@ -126,7 +126,7 @@ class Record:
 
 
 def heed_clock(record: Record, now_s: float) -> Record:
-    """A record without times that are yet to come: the clock was set back since, and begins anew.
+    """A record without times in the future: the clock was set back since.
 
     >>> heed_clock(Record(8, planned_s=7200.0), 60.0).planned_s
     60.0
@@ -141,7 +141,7 @@ def heed_clock(record: Record, now_s: float) -> Record:
 
 
 def read_record(text: str) -> Record | None:
-    """A record as it was written, also by another release; None if there is none to be read.
+    """A record of any release; None for unreadable text.
 
     >>> read_record(Record(48, epoch=3).write())
     Record(partitions=48, epoch=3, past=Past(requested=None, scaled_at_s=None, scale_out=None, \
@@ -165,20 +165,20 @@ count=0, keys=(), all_keys=False, plain=False), approved='', application='')
         whole = all(isinstance(n, int | float) and n >= 0 for n in numbers)
         whole = whole and isinstance(record.approved, str) and isinstance(record.application, str)
         return record if whole and isinstance(record.past.planned_after, dict) else None
-    # It has no other reader, so what cannot be read is as good as none.
+    # Only the operator reads records, so it does without an unreadable one.
     except (ValueError, KeyError, TypeError):
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFound:
-    """What the plan's ConfigMap held.
+    """Findings about the plan's ConfigMap.
 
     Attributes:
         overwritten: whether something else replaced the plan.
-        adopted: whether that is a newer plan, which is in force now.
-        unreadable: why its plan cannot be used; empty if it can.
-        foreign: whether the ConfigMap is somebody else's, who has taken its name.
+        adopted: whether the other plan is newer, and in force now.
+        unreadable: why the operator cannot use the plan; empty if it can.
+        foreign: whether the ConfigMap of that name belongs to somebody else.
     """
 
     overwritten: bool = False

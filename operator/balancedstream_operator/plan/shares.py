@@ -62,10 +62,6 @@ def share_out(claims: Mapping[str, Claim], caps: Caps) -> dict[str, int]:
     goes out one executor at a time. The next executor goes to the stream with the smallest dominant
     share, the share of the limit that it uses most of. The first by name wins a tie.
 
-    Args:
-        claims: the claims of all streams, by name.
-        caps: the limits over all streams.
-
     >>> share_out({"a": Claim(2, 1, 9), "b": Claim(1, 1, 9), "c": Claim(1, 1, 2)}, Caps(9))
     {'a': 4, 'b': 3, 'c': 2}
     """

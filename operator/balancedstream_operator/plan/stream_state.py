@@ -1,4 +1,4 @@
-"""What a decision starts from, and what is written down with its plan: pure."""
+"""The state of a stream before a decision, and the record after it: pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from balancedstream_operator.plan.shares import Claim
 def bound_epoch(metadata: Mapping[str, Any], now_s: float) -> int:
     """An epoch that no plan of a stream has passed: its age in seconds.
 
-    Plans come with passes and batches, and by far not each second. So even if plan, record, answer
-    and status are lost at once, a next plan beyond it is new to the driver.
+    Plans come with passes and batches, far less often than once a second. So even after a loss of
+    plan, record, answer and status, a plan with a higher epoch is new to the driver.
 
     >>> bound_epoch({"creationTimestamp": "1970-01-01T00:01:00Z"}, 75.5)
     16
@@ -35,13 +35,13 @@ def bound_epoch(metadata: Mapping[str, Any], now_s: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What is known of a stream whose driver runs, apart from what it measured.
+    """The state of a stream whose driver runs, without its measurement.
 
     Attributes:
-        spec: what the user asks for.
-        driver: its state.
+        spec: of the stream.
+        driver: state of the driver.
         record: written with the newest plan.
-        plan: the newest one; None before the first.
+        plan: the newest plan; None before the first.
         answer: of the driver; epoch 0 if it never answered.
         control: whether the driver follows the plan.
         status: of the stream before the pass.
@@ -57,7 +57,7 @@ class StreamState:
 
     @property
     def policy(self) -> Policy:
-        """How to decide: a driver that cannot scale is not asked to."""
+        """The policy of the spec; without scaling if the driver cannot scale."""
         policy = policy_of(self.spec)
         if self.answer.scales:
             return policy
@@ -66,7 +66,7 @@ class StreamState:
     def build_inputs(self, measurement: Measurement, now_s: float) -> DecisionInput:
         """The state that a decision on a measurement starts from."""
         record, is_ours = self.record, self.spec.target_ref is None
-        # Until the operator has scaled it, an application has as many executors as it wants.
+        # A target chooses its own number of executors until the operator has scaled it.
         sizes = is_ours or (record.past.scaled_at_s is not None and self.answer.scales)
         running = len(measurement.executors)
         scaled_at_s = record.past.scaled_at_s
@@ -83,13 +83,7 @@ class StreamState:
         )
 
     def claim(self, inputs: DecisionInput, choice: PlanChoice, measurement: Measurement) -> Claim:
-        """What the stream has, and wants, of what all streams share.
-
-        Args:
-            inputs: what it has.
-            choice: what would be decided without limits over all streams.
-            measurement: of the stream; of an application of another operator, only it tells cores.
-        """
+        """The stream's claim on the limits over all streams."""
         executors = self.spec.executors
         cores, memory_mib = executors.cores, measure_mib(executors)
         if self.spec.target_ref is not None:
@@ -100,17 +94,10 @@ class StreamState:
     def note(
         self, inputs: DecisionInput, measurement: Measurement, choice: PlanChoice, now_s: float
     ) -> Record:
-        """What to write down of a decision.
-
-        Args:
-            inputs: what it started from.
-            measurement: that it was made on.
-            choice: the decision, and the plan that is written with the record, if there is one.
-            now_s: seconds since the Unix epoch.
-        """
+        """The record after a decision; the operator writes it with the plan of `choice`, if any."""
         past = inputs.past.after(choice.decision, choice.plan, now_s, measurement.last_batches)
         if choice.plan is None:
-            # The other parts are guesses until there is a plan.
+            # The other parts are guesses without a plan.
             known = replace(self.record.past, scale_out=past.scale_out)
             return replace(self.record, past=known)
         return replace(
@@ -124,7 +111,7 @@ class StreamState:
         )
 
     def _recall_requested(self, running: int) -> int:
-        """How many executors were decided on last: what is written with the plan comes first."""
+        """The number of executors by the last decision: record first, then plan, then status."""
         if self.record.past.requested is not None:
             return self.record.past.requested
         if self.plan:

@@ -171,12 +171,7 @@ class Follower:
             over.set()
 
     def _check(self, end: Callable[[], None], over: threading.Event) -> None:
-        """Ends a watch soon after the rights or the definition are gone; the next look tells why.
-
-        Args:
-            end: ends it.
-            over: set when the watch has ended.
-        """
+        """Ends a watch that lost rights or definition, until `over`; the next look tells why."""
         while not over.wait(CHECK_S):
             try:
                 self._look()

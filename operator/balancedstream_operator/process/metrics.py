@@ -21,11 +21,7 @@ from balancedstream_operator.process.passes import Pass
 
 
 class OperatorMetrics:
-    """Metrics of the operator itself.
-
-    Attributes:
-        registry: of prometheus-client, with all of them.
-    """
+    """Metrics of the operator itself."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

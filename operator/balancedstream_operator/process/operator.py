@@ -50,10 +50,7 @@ class _Watched:
 class Operator:
     """Runs one task for each BalancedStream, once it is active.
 
-    Args:
-        settings: of the installation.
-        metrics: records every pass.
-        active: whether to act from the start; otherwise from `activate` on.
+    It acts from the start if `active`; otherwise from `activate` on.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Answers approvals: a proposal is carried out once, or refused with a reason."""
+"""Answers approvals: the operator carries a proposal out once, or refuses it with a reason."""
 
 from __future__ import annotations
 
@@ -22,13 +22,6 @@ def answer_approval(
     The operator that removes the annotation answers, so each approval gets one answer. The record
     of the plan names the approval, because the operator may die before it removes the annotation
     and writes the status.
-
-    Args:
-        cluster: where the stream is.
-        approve: id of the proposal that somebody approved; empty for none.
-        outcome: of the pass.
-        record: of the newest plan; None before the first.
-        status: of the stream before the pass.
 
     Raises:
         ClusterError: the operator cannot remove the annotation of a refused approval for now.

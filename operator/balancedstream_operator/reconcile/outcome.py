@@ -1,4 +1,4 @@
-"""What a pass over a stream found and did: values only."""
+"""The outcome of a pass over a stream: values only."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from balancedstream_operator.plan.record import PlanFound
 
 @dataclass(frozen=True, slots=True)
 class MissingMeasurements:
-    """Why nothing could be decided.
+    """Why the operator could not decide.
 
     Attributes:
-        reason: what is missing, for a person.
-        holds: whether it is missing for so many passes that the operator holds the stream as it is.
+        reason: the missing measurements, for people.
+        holds: whether so many passes lacked them that the operator holds the stream as it is.
     """
 
     reason: str
@@ -28,14 +28,13 @@ class MissingMeasurements:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What was decided on a measurement, and what was done about it.
+    """A decision on a measurement, and the operator's action.
 
     Attributes:
         measurement: of the stream.
         inputs: the state that the decision started from.
-        choice: the decision, and the plan that was written for it.
-        silent_s: for how long the driver has left the plan in force unanswered; None if it answered
-            or still has time.
+        choice: the decision, and the plan that the operator wrote for it.
+        silent_s: as in `Control`.
         shortage: why executors have been missing for long; empty if none have.
         scales: whether the driver adds and removes executors.
     """
@@ -50,12 +49,12 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What became of an approval.
+    """The operator's answer to an approval.
 
     Attributes:
-        proposal: id of the proposal that somebody approved.
-        epoch: of the plan that carries it out; 0 if none does.
-        refusal: why none does; empty if one does.
+        proposal: id of the approved proposal.
+        epoch: of the plan that carries the proposal out; 0 if no plan does.
+        refusal: why no plan does; empty if one does.
     """
 
     proposal: str
@@ -65,29 +64,27 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class PassOutcome:
-    """What a pass over a stream found and did, in its order; what it did not come to is None.
+    """The outcome of a pass over a stream; a step that the pass did not reach left None.
 
     Attributes:
-        stream: which.
-        invalid: why the spec is not accepted; empty if it is.
-        spec: what the user asks for; None if it is not accepted.
+        stream: of the pass.
+        invalid: why the operator does not accept the spec; empty if it does.
+        spec: None if the operator does not accept it.
         unknown: fields of the spec that this release does not know.
         removed: knobs of earlier releases in the spec, each with the reason why it has no effect.
-        partitions: state partitions of the stream.
-        refusal: why a child was refused, by the API server or a rule; empty if all were applied.
+        partitions: number of state partitions of the stream.
+        refusal: why the API server or a rule refused a child; empty if the operator applied all.
         waits: whether the cause of the refusal ends by itself.
-        driver: the state of the driver, also if the spec is not accepted or a child was refused;
-            None if it is unknown.
-        begun: whether the driver is of another application than the plans before, so that a new
-            history of epochs begins.
-        plan_found: what the plan's ConfigMap held.
+        driver: state of the driver, also after a refused spec or child; None if unknown.
+        begun: whether the driver's application is new, so that a new history of epochs begins.
+        plan_found: findings about the plan's ConfigMap.
         answer: the driver's answer to the plans; None if the driver does not run.
         control: whether the driver follows the newest plan; None if it does not run.
-        missing: why there is no measurement; None if there is one, or if the driver does not run.
+        missing: why there is no measurement; None with one, or if the driver does not run.
         decided: on the measurement; None without one.
         paused: why somebody paused the stream; empty if nobody did.
-        approval: what became of an approval; None if there was none.
-        due_in_s: seconds until the stream is decided on again, if nothing is new by then.
+        approval: the operator's answer to an approval; None without one.
+        due_in_s: seconds until the next decision, if nothing is new by then.
     """
 
     stream: Stream

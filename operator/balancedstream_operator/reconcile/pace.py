@@ -1,4 +1,4 @@
-"""How often a stream is measured and decided on: pure."""
+"""When the operator measures and decides on a stream: pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import inf
 
 
 class Pace:
-    """When a stream is decided on: at each interval, and at once where something is new."""
+    """The time of the next decision: after an interval, or at once if something is new."""
 
     def __init__(self) -> None:
         self.forget()
@@ -17,11 +17,11 @@ class Pace:
         self._at_s = -inf
 
     def note(self, seen: object, now_s: float) -> None:
-        """Notes a decision, and by what it is made; `now_s` counts from the Unix epoch."""
+        """Notes a decision and what it depends on."""
         self._seen, self._at_s = seen, now_s
 
     def is_due(self, seen: object, interval_s: float, now_s: float) -> bool:
-        """Whether something is new, or the interval is over; a clock may be set back."""
+        """Whether something is new, or the interval is over, or the clock was set back."""
         return seen != self._seen or not 0.0 <= now_s - self._at_s < interval_s
 
     def left_s(self, interval_s: float, now_s: float) -> float:

@@ -1,7 +1,7 @@
 """One pass over one stream: observe it, decide with the core, realize the decision.
 
-A pass starts from what the cluster holds and ends with what the cluster holds, so an operator that
-was restarted continues with the next pass. What is kept between passes only saves work.
+All state is in the cluster, so an operator that was restarted continues with the next pass. State
+that the reconciler keeps between passes only saves work.
 """
 
 from __future__ import annotations
@@ -52,19 +52,14 @@ from balancedstream_operator.reconcile.pace import Pace
 from balancedstream_operator.settings import Settings
 
 METRIC_FAILURES = 3
-"""Measurements must be missing this many times in a row before the number is held."""
+"""The operator holds the stream as it is after this many passes in a row without a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What a pass over a stream with a valid spec has to bring about, and when.
+    """The goal of a pass over a stream with a valid spec, and its time.
 
-    Attributes:
-        spec: what the user asks for in the spec.
-        requests: what people ask for by annotations.
-        status: of the stream before the pass.
-        bound: an epoch that no plan of the stream has passed.
-        now_s: seconds since the Unix epoch.
+    No plan of the stream has an epoch above `bound`.
     """
 
     spec: StreamSpec
@@ -77,16 +72,8 @@ class _Context:
 class Reconciler:
     """Brings one stream closer to its spec, a step with each pass.
 
-    Args:
-        stream: which.
-        cluster: where.
-        reader: reads the stream itself.
-        open_source: gives the Prometheus at an endpoint.
-        settings: of the installation.
-        find_streams: gives all BalancedStreams that are known, this one among them.
-        take_turn: takes the turn to replace the driver at a time, in seconds since the Unix epoch;
-            gives the stream that has the turn instead, if one has.
-        shares: of all streams, under the operator's limits over all of them.
+    The parameters are those of `Passes`. `take_turn` takes the turn to replace the driver, or gives
+    the stream that has the turn.
     """
 
     def __init__(
@@ -121,10 +108,7 @@ class Reconciler:
     def reconcile(self, resource: Mapping[str, Any], status: Status, now_s: float) -> PassOutcome:
         """One pass: observes the stream, decides, and realizes the decision.
 
-        Args:
-            resource: the BalancedStream.
-            status: its last one, which may be newer than that of the resource.
-            now_s: seconds since the Unix epoch.
+        `status` may be newer than that of the resource.
 
         Raises:
             ClusterError: the API server does not answer; nothing is lost, call again.
@@ -156,7 +140,7 @@ class Reconciler:
         return replace(outcome, approval=approval)
 
     def decide_anew(self) -> None:
-        """Has the next pass measure and decide, whatever this one did: it was not reported."""
+        """Lets the next pass measure and decide, because nobody reported this one."""
         self._pace.forget()
 
     def _read_spec(self, resource: Mapping[str, Any]) -> StreamSpec:
@@ -179,7 +163,7 @@ class Reconciler:
         return replace(outcome, invalid=why, driver=driver)
 
     def _note_first_spec(self, context: _Context, resource: Mapping[str, Any]) -> None:
-        """A spec that changed while no operator ran is no reason to keep an old driver."""
+        """Notes the spec of older drivers, unless it changed while no operator ran."""
         if self._first_spec is None:
             acted_on = context.status.observed_generation
             is_same = acted_on == resource["metadata"].get("generation")
@@ -209,7 +193,7 @@ class Reconciler:
         return replace(outcome, partitions=partitions, plan_found=found)
 
     def _keep_children(self, context: _Context, outcome: PassOutcome) -> PassOutcome:
-        """Keeps the objects of the stream as its spec wants them; the API server may refuse."""
+        """Makes the objects of the stream match its spec; the API server may refuse."""
         try:
             driver = self._apply_children(context, outcome)
         except (RefusedError, ConflictError) as error:
@@ -222,10 +206,10 @@ class Reconciler:
         return replace(outcome, driver=driver)
 
     def _apply_children(self, context: _Context, outcome: PassOutcome) -> DriverState | None:
-        """Applies the objects of the stream where they are not as its spec wants them.
+        """Applies the objects of the stream that differ from its spec.
 
         Returns:
-            The driver, if another operator runs it: which objects it needs depends on it.
+            The driver, if another operator runs it, because the objects depend on it.
         """
         driver, found, now_s = None, outcome.plan_found, context.now_s
         if found.foreign:
@@ -245,7 +229,7 @@ class Reconciler:
             self._apply(children, outcome.partitions, context.bound, now_s)
             self._book.read(context.bound, now_s)
         if found.unreadable or (found.overwritten and not found.adopted):
-            # The plan may have been deleted with the stream.
+            # Somebody may have deleted the stream, and the plan with it.
             self._reader.require()
             self._book.restore()
         return driver
@@ -256,14 +240,14 @@ class Reconciler:
         """Applies children; the record comes first, because it fixes the number of partitions."""
         old = self._applier.check(children)
         if self._book.record is None:
-            # A later limit of executors would lead to another number of partitions. An old stream
-            # has lost its record, and its driver may know of plans that nobody else does.
+            # A later limit of executors would lead to another number of partitions. If the stream
+            # has lost its record, only its driver may know the epoch of the last plan.
             epoch = bound if old and self._book.plan is None else self._book.epoch
             self._book.write(self._book.plan, Record(partitions, epoch, planned_s=now_s))
         self._applier.apply(children, now_s)
 
     def _find_driver(self, context: _Context) -> DriverState | None:
-        """The driver, untouched; None if the API server refuses to look for it."""
+        """The driver as it is; None if the operator may not look for it."""
         target, now_s = context.spec.target_ref, context.now_s
         if target is None:
             return self._watch.find_driver(now_s)
@@ -273,13 +257,13 @@ class Reconciler:
             return None
 
     def _can_be_led(self, outcome: PassOutcome) -> bool:
-        """Whether a driver whose children are refused gets plans; it is not replaced."""
+        """Whether the operator leads a driver although the API server refuses children."""
         known = not outcome.plan_found.foreign and self._book.record is not None
         return known and outcome.driver is not None
 
     def _look_at_driver(self, context: _Context) -> DriverState:
-        """Our own driver, which is replaced if it was made for another spec."""
-        # A stream whose batches do not end anyway need not wait for others.
+        """The stream's own driver; the operator replaces it if its spec changed."""
+        # A stream without progress need not wait for others.
         take_turn = self._take_turn if context.status.has_batches else lambda _: None
         return self._watch.look(
             fingerprint_spec(context.spec, context.requests.restart),
@@ -290,10 +274,10 @@ class Reconciler:
         )
 
     def _begin_epochs(self, driver: DriverState, now_s: float) -> bool:
-        """Begins a new history of epochs, if the newest plan is for another application.
+        """Begins a new history of epochs if the newest plan is for another application.
 
         Returns:
-            Whether there was one before.
+            Whether it replaced an earlier history.
         """
         record = self._book.record or Record(0)
         if not driver.application or record.application == driver.application:
@@ -307,7 +291,7 @@ class Reconciler:
         return True
 
     def _lead(self, context: _Context, outcome: PassOutcome, driver: DriverState) -> PassOutcome:
-        """Leads a driver that runs: collect, evaluate and execute, if a decision is due."""
+        """Leads a running driver: collects, evaluates and executes, if a decision is due."""
         record = self._book.record or Record(outcome.partitions)
         answer = self._answers.read(self._book.epoch, driver.application)
         control = self._judge_control(context, answer, record)
@@ -333,14 +317,14 @@ class Reconciler:
 
     def _judge_control(self, context: _Context, answer: AnswerFound, record: Record) -> Control:
         if context.spec.target_ref and answer.answer is None:
-            # Only its answer says whether the plugin is there, and whether it may scale.
+            # Only the driver's answer tells whether it has the plugin, and whether it may scale.
             return Control(None, silent_s=context.now_s - record.planned_s)
         return judge_control(
             self._book.plan, record.planned_s, record.known_refusal, answer.answer, context.now_s
         )
 
     def _is_due(self, context: _Context, driver: DriverState) -> bool:
-        """Whether to decide now: at each interval, and at once where something is new."""
+        """Whether to decide now: after an interval, or at once if something is new."""
         seen, interval_s = (context.spec, context.requests, driver), context.spec.metrics.interval_s
         runs = context.status.phase == "Running"
         return not runs or self._pace.is_due(seen, interval_s, context.now_s)
@@ -392,7 +376,7 @@ class Reconciler:
         )
 
     def _execute(self, state: StreamState, decided: Decided, now_s: float) -> None:
-        """Writes the plan that a decision asks for, and the record of the decision with it."""
+        """Writes the plan of a decision, and its record."""
         inputs, plan = decided.inputs, decided.choice.plan
         record = state.note(inputs, decided.measurement, decided.choice, now_s)
         if record != state.record:

@@ -1,1 +1,1 @@
-"""What the status says of a pass, one file a topic."""
+"""Reports a pass in the status, one file a topic."""

@@ -1,4 +1,4 @@
-"""How the load of a stream is spread, and what is moving: pure."""
+"""Reports the balance of a stream, and its moves: pure."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.planner import DecisionInput
 
 EFFECT_BATCHES = 3
-"""Batches after a plan before its effect is reported."""
+"""The operator reports the effect of a plan after this many batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How balanced the load is, over all operators.
+    """The balance over all operators.
 
     Attributes:
-        holds: whether nothing needs to move; None if nothing was measured.
-        imbalance: of the most imbalanced operator; None if nothing was measured.
+        holds: whether nothing needs to move; None without a measurement.
+        imbalance: of the most imbalanced operator; None without a measurement.
         bound: of that operator.
         reason: of that operator.
-        unsplittable: names a partition or key that alone is too much; empty if none is.
+        unsplittable: names a partition or key that overloads any executor; empty if none does.
     """
 
     holds: bool | None
@@ -45,7 +45,7 @@ class Balance:
 
 
 def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False) -> Balance:
-    """How balanced the load is, by a decision; a `stateless` stream has nothing to balance."""
+    """The balance by a decision; a `stateless` stream has nothing to balance."""
     if not decision.balance:
         if stateless:
             return Balance(True, reason="no query keeps state: there is nothing to balance")
@@ -65,7 +65,7 @@ def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False
         )
     assignment = decision.keys.get((query, operator))
     if assignment is not None:
-        # Where keys can move, a partition is too much only if one of its keys is.
+        # If keys can move, only a key can overload an executor.
         heavy = assignment.reason if assignment.unsplittable and is_above else ""
     if decision.scaling.verdict is Verdict.UNSPLITTABLE:
         heavy = decision.scaling.reason
@@ -79,7 +79,7 @@ def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False
 
 
 def judge_spread(balance: Balance) -> Iterable[Condition]:
-    """Whether the load is spread evenly, as far as it was measured, and whether it can be."""
+    """Whether the load is spread evenly, if measured, and whether it can be."""
     if balance.holds is not None:
         word = "Even" if balance.holds else "Skewed"
         yield Condition(BALANCED, balance.holds, word, balance.reason)
@@ -108,7 +108,7 @@ def judge_moves(measurement: Measurement) -> Condition:
 def describe_load(
     status: Status, measurement: Measurement, decision: Decision, balance: Balance
 ) -> Status:
-    """A status with the load that was measured: rates, backlog, imbalance, the hottest of all."""
+    """A status with the measured load: rates, backlog, imbalance, hottest partitions and keys."""
     newest = {b.query: b for b in sorted(measurement.batches, key=lambda b: b.finished_s)}
     backlogs = [b.backlog_rows for b in newest.values() if b.backlog_rows is not None]
     rates = [b.input_rows / b.interval_s for b in newest.values() if b.interval_s]
@@ -173,7 +173,7 @@ def _find_hottest_keys(decision: Decision) -> tuple[HotKey, ...]:
 def describe_effects(
     status: Status, measurement: Measurement, inputs: DecisionInput, balance: Balance
 ) -> Status:
-    """A status with the effects of the last plan, once batches ran under it and its moves ended."""
+    """A status with the effects of the last plan, after its moves and some batches ended."""
     plan = inputs.plan
     if plan is None or measurement.epoch < plan.epoch or not inputs.past.planned_after:
         return status
@@ -199,7 +199,7 @@ def describe_effects(
 def note_effects(
     decisions: Iterable[PastDecision], epoch: int, effects: Mapping[str, str]
 ) -> tuple[PastDecision, ...]:
-    """The decisions with the effects of a plan on them, by kind; the first recorded one stays."""
+    """The decisions with a plan's effects, by kind; a decision keeps its first effect."""
     return tuple(
         replace(made, effect=effects.get(made.kind))
         if made.epoch == epoch and made.effect is None

@@ -1,4 +1,4 @@
-"""Whether the driver follows plans, and what others did to them: pure."""
+"""Reports whether the driver follows plans, and who else changed them: pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from balancedstream_operator.reconcile.outcome import Decided
 
 
 def tell_of_plan(found: PlanFound) -> Iterable[StreamEvent]:
-    """What others did to the plan."""
+    """Events of others' changes of the plan."""
     if found.adopted:
         message = "another operator wrote a newer plan, and this one goes on from there"
         yield StreamEvent("PlanAdopted", message, warning=True)
@@ -28,7 +28,7 @@ def tell_of_plan(found: PlanFound) -> Iterable[StreamEvent]:
 
 
 def tell_of_answer(found: AnswerFound, control: Control) -> Iterable[StreamEvent]:
-    """What the driver says of plans that are not the newest one, which has a condition."""
+    """Events of answers to older plans, because the newest plan has a condition."""
     if found.unreadable:
         yield StreamEvent("AnswerUnreadable", found.unreadable, warning=True)
     if found.answer is not None and found.refused_anew and control.follows:
@@ -36,7 +36,7 @@ def tell_of_answer(found: AnswerFound, control: Control) -> Iterable[StreamEvent
 
 
 def judge_refusal(control: Control) -> Condition | None:
-    """Whether the driver refused the newest plan; None until it has answered it."""
+    """Whether the driver refused the newest plan; None until it answers."""
     if control.refusal:
         message = (
             f"the driver refused the newest plan: {control.refusal}. The stream runs on where it "
@@ -49,11 +49,9 @@ def judge_refusal(control: Control) -> Condition | None:
 
 
 def judge_fallback(decided: Decided, unusable: str) -> Condition:
-    """Whether the operator leads a stream that is measured.
+    """Whether the operator leads a measured stream.
 
-    Args:
-        decided: of the pass.
-        unusable: why the driver's answer says nothing; empty if it does.
+    `unusable` tells why the operator cannot use the driver's answer; empty if it can.
     """
     plan, silent_s = decided.inputs.plan, decided.silent_s
     if silent_s is None or (plan is None and silent_s <= SILENT_AFTER_S):
@@ -70,6 +68,6 @@ def judge_fallback(decided: Decided, unusable: str) -> Condition:
 
 
 def hold(reason: str, message: str) -> Condition:
-    """The stream is held as it is."""
+    """The operator holds the stream as it is."""
     held = f"{message}. The stream keeps running as it is: nothing is moved, added or removed"
     return Condition(FALLBACK, True, reason, held)

@@ -1,4 +1,4 @@
-"""Whether the estimates of cost-aware shuffles hold: pure."""
+"""Reports whether the estimates of cost-aware shuffles hold: pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from balancedstream_operator.api.conditions import COSTS_TRUSTED, Condition
 from balancedstream_operator.observe.measurement import ShuffleSample
 
 DISTRUSTED_BATCHES = 10
-"""Estimates that this many batches in a row left untrusted do not improve by themselves."""
+"""Estimates that were untrusted for this many batches in a row do not improve by themselves."""
 
 COSTS_DIFFER = 0.2
 """Error of equal costs, as a fraction of the total cost, above which estimates would help."""
@@ -18,14 +18,12 @@ COSTS_STILL_DIFFER = 0.1
 
 
 def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Condition:
-    """Whether the estimates of all shuffles are trusted, or have been off for too long.
+    """Whether the estimates of all shuffles hold, or have been off for too long.
 
-    A shuffle that starts, or whose costs have changed, uses round robin while it learns. One whose
-    rows cost much the same stays with it, which is right. The thresholds are our own design.
+    A shuffle that starts, or whose costs have changed, uses round robin while it learns. A shuffle
+    whose rows cost much the same rightly stays with round robin. The thresholds are our own design.
 
-    Args:
-        shuffles: of the stream.
-        distrusted: whether the last pass reported them as off.
+    `distrusted` tells whether the last pass reported them as off.
 
     >>> judge_costs([ShuffleSample("label-by-kind", False, 12, 0.6, 0.5)], distrusted=False).holds
     False
@@ -48,7 +46,7 @@ def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Condi
             COSTS_TRUSTED,
             False,
             "EstimatesOff",
-            f"{_name_first(missed)}: {_say_errors(shuffle)}, and {shuffle.untrusted_batches} "
+            f"{_name_first(missed)}: {_describe_errors(shuffle)}, and {shuffle.untrusted_batches} "
             "batches in a row did not trust them. Its rows go round robin meanwhile: none is lost, "
             "duplicated or changed, but a batch waits for the partition with the most expensive "
             "rows. Choose a cost key that predicts costs better, and make sure that the function "
@@ -56,16 +54,18 @@ def judge_costs(shuffles: Sequence[ShuffleSample], *, distrusted: bool) -> Condi
         )
     if learning:
         message = (
-            f"{_name_first(learning)}: {_say_errors(learning[0])}; rows go round robin while the "
-            f"shuffle learns costs ({learning[0].untrusted_batches} batches have checked them; "
+            f"{_name_first(learning)}: {_describe_errors(learning[0])}; rows go round robin while "
+            f"the shuffle learns costs ({learning[0].untrusted_batches} batches have checked them; "
             f"after {DISTRUSTED_BATCHES} the operator judges the estimates)"
         )
         return Condition(COSTS_TRUSTED, None, "Learning", message)
     if trusted:
-        message = f"{_name_first(trusted)}: {_say_errors(trusted[0])}; rows are routed by estimates"
+        message = (
+            f"{_name_first(trusted)}: {_describe_errors(trusted[0])}; rows are routed by estimates"
+        )
         return Condition(COSTS_TRUSTED, True, "EstimatesHold", message)
     message = (
-        f"{_name_first(judged)}: {_say_errors(judged[0])}; rows cost much the same, and round "
+        f"{_name_first(judged)}: {_describe_errors(judged[0])}; rows cost much the same, and round "
         "robin spreads them just as well"
     )
     return Condition(COSTS_TRUSTED, None, "CostsAlike", message)
@@ -76,7 +76,7 @@ def _name_first(shuffles: Sequence[ShuffleSample]) -> str:
     return f"shuffle {shuffles[0].shuffle}{others}"
 
 
-def _say_errors(shuffle: ShuffleSample) -> str:
+def _describe_errors(shuffle: ShuffleSample) -> str:
     if shuffle.error is None or shuffle.equal_error is None:
         return "no batch has checked the estimates since the driver started"
     return (

@@ -1,4 +1,4 @@
-"""A status that is compared with the one before: what changed gets a time, and makes an event."""
+"""Builds a status from the last one: a change gets a time, and makes an event."""
 
 from __future__ import annotations
 
@@ -26,12 +26,7 @@ _EVENTS: dict[DecisionKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is said of a pass.
-
-    Attributes:
-        status: of the stream.
-        events: what is new.
-    """
+    """The status of a stream after a pass, and the new events."""
 
     status: Status
     events: tuple[StreamEvent, ...]
@@ -41,9 +36,9 @@ class StatusDraft:
     """A new status, built from the last one.
 
     Attributes:
-        before: the last status, without times that are yet to come: a clock was set back since.
-        status: the new one, apart from conditions; what nobody changes stays.
-        events: that are told.
+        before: the last status, without times in the future: the clock was set back since.
+        status: the new one without its conditions; unchanged fields stay.
+        events: of the pass.
     """
 
     def __init__(self, before: Status, generation: int, now_s: float) -> None:
@@ -85,7 +80,7 @@ class StatusDraft:
         self.events.append(StreamEvent(condition.reason, message, warning))
 
     def add_decision(self, kind: DecisionKind, epoch: int, reason: str) -> None:
-        """Adds a decision, newest first, and tells it; only the newest MAX_DECISIONS stay."""
+        """Adds a decision and its event; the newest MAX_DECISIONS stay, newest first."""
         reason = reason[:MAX_MESSAGE]
         made = PastDecision(time=format_time(self._now_s), kind=kind, epoch=epoch, reason=reason)
         decisions = (made, *self.status.decisions)[:MAX_DECISIONS]

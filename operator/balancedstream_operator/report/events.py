@@ -1,4 +1,4 @@
-"""Posts Kubernetes events of one stream, and each of them once in a while only."""
+"""Posts Kubernetes events of one stream, each at most once in `AGAIN_S`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from balancedstream_operator.kube.cluster import EventSink
 log = logging.getLogger(__name__)
 
 AGAIN_S = 1800.0
-"""The same event is not posted again within this time."""
+"""Pause before the operator posts the same event again."""
 
 COMPONENT = "balancedstream"
 
 
 class EventPoster:
-    """Posts the events of one stream; one that cannot be posted is in the log."""
+    """Posts the events of one stream; logs an event that the API server refuses."""
 
     def __init__(self, sink: EventSink) -> None:
         self._sink = sink
@@ -31,7 +31,7 @@ class EventPoster:
         self._posted: dict[str, tuple[str, float]] = {}
 
     def post(self, resource: Mapping[str, Any], events: Iterable[StreamEvent]) -> None:
-        """Posts events of a BalancedStream that are new; it blocks."""
+        """Posts the new ones among events of a BalancedStream; it blocks."""
         for event in events:
             now_s = time.monotonic()
             message, posted_s = self._posted.get(event.reason, ("", -AGAIN_S))

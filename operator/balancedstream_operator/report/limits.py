@@ -1,4 +1,4 @@
-"""What keeps a stream from having more executors, or fewer: pure."""
+"""Reports the limits of the number of executors: pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMITING = LIMITS - {Verdict.UNSPLITTABLE}
 
 
 def name_reason(verdict: Verdict) -> str:
-    """The reason of a verdict that limits: its own word, as Kubernetes writes reasons.
+    """The reason of a limiting verdict: its word in the spelling of Kubernetes.
 
     >>> name_reason(Verdict.SOURCE_BOUND)
     'SourceBound'
@@ -30,14 +30,9 @@ def judge_limits(
     generation: int,
     selector: str,
 ) -> Condition:
-    """What limits the number of executors.
+    """The limit of the number of executors, if any.
 
-    Args:
-        spec: of the stream.
-        decided: of the pass.
-        before: the condition of the last status.
-        generation: of the spec.
-        selector: of the executor pods.
+    `before` is the condition of the last status; `selector` selects the executor pods.
     """
     limits, scaling = spec.executors, decided.choice.decision.scaling
     desired = decided.inputs.desired
@@ -70,12 +65,12 @@ def judge_limits(
         by = "" if field == "max" else f"; executors.{field} has room for {most}"
         return Condition(SCALING_LIMITED, True, "AtLimit", f"{scaling.reason}{by}")
     if scaling.utilization is None and before is not None and _tells_of_load(before, generation):
-        # The load is not known just now, as in the middle of a long batch: nothing has changed.
+        # Nobody knows the load in the middle of a long batch: the last judgement stays.
         return Condition(SCALING_LIMITED, True, before.reason, before.message or "")
     return Condition(SCALING_LIMITED, False, "WithinLimits", scaling.reason)
 
 
 def _tells_of_load(before: StatusCondition, generation: int) -> bool:
-    """Whether the condition tells of load under this very spec."""
+    """Whether the condition is a judgement of load, under the present spec."""
     measured = before.reason in {"AtLimit", *map(name_reason, LIMITING)}
     return measured and before.observed_generation == generation

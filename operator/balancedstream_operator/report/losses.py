@@ -1,4 +1,4 @@
-"""Whether executors are lost that nobody wanted to go, and what helps: pure."""
+"""Reports executors that failed, and what helps: pure."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _WORDS: Mapping[LossCause, tuple[str, str, int]] = {
         _MANY,
     ),
 }
-"""Of each cause: the reason in one word, what it means and what helps, and how many it takes."""
+"""For each cause: reason, meaning with advice, and the least number of losses to report."""
 
 
 def judge_losses(measurement: Measurement) -> Condition:
     """Whether executors were lost lately, and why."""
     if not measurement.losses:
-        message = "the release that the driver has does not count lost executors"
+        message = "the driver's release does not count lost executors"
         return Condition(EXECUTORS_LOST, None, "NotMeasured", message)
     found = [
         (reason, f"{measurement.losses[cause]} {words}")

@@ -1,4 +1,4 @@
-"""Whether the driver of a stream runs as its spec wants it, and its batches finish: pure."""
+"""Reports whether the driver of a stream is up to date, and its batches finish: pure."""
 
 from __future__ import annotations
 
@@ -15,24 +15,20 @@ from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
 
 IDLE_AFTER_S = 600.0
-"""A query whose last batch is older than this is reported as idle, or as hung where rows wait."""
+"""A query whose last batch is older than this is idle, or hangs if rows wait."""
 
 BELIEVED_S = 600.0
-"""So long after the last measurement, it is not believed any more that batches end."""
+"""This long after the last measurement, nobody knows whether batches still end."""
 
 HUNG_BATCHES = 3.0
-"""It does not hang before it has taken so many times as long as any of its batches did."""
+"""A batch hangs only after this many times the longest batch of its query."""
 
 NO_BATCH = "NoBatchYet"
 """The reason of the condition Running until the first batch of a driver has ended."""
 
 
 def judge_progress(measurement: Measurement) -> Condition:
-    """Whether the batches of a stream that is measured end.
-
-    Args:
-        measurement: of the pass; the last batch may be older than all that is looked back at.
-    """
+    """Whether the batches of a stream that is measured end."""
     if not measurement.finished_s and measurement.idle_s:
         message = "no batch has finished since the driver started, because there has been no input"
         return Condition(RUNNING, True, "Idle", message)
@@ -60,20 +56,20 @@ def judge_progress(measurement: Measurement) -> Condition:
 
 
 def was_measured(running: Condition) -> bool:
-    """Whether a batch of the driver has been seen to end, also if one hangs since."""
+    """Whether the operator has seen a batch of the driver end, even if a later batch hangs."""
     return running.holds is True or running.reason in {"NoProgress", UNMEASURED}
 
 
 def judge_unmeasured_progress(
     driver: DriverState | None, before: Status, now_s: float
 ) -> Condition | None:
-    """Whether the batches of a stream end that is not measured, and whose driver may run.
+    """Whether the batches of an unmeasured stream end, whose driver may run.
 
-    What was said of a driver while it did not run is over once it does. That batches end holds for
-    a while, and that a query hangs until it is measured again.
+    A judgement of a driver that did not run ends when the driver runs. "Batches end" holds for
+    `BELIEVED_S`, and "a query hangs" until the next measurement.
 
     Args:
-        driver: which runs; None if nobody looked at it.
+        driver: a running driver; None if nobody looked at it.
         before: the last status.
         now_s: seconds since the Unix epoch.
 
@@ -101,7 +97,7 @@ def judge_suspension(driver: DriverState) -> Condition:
 
 
 def judge_age(driver: DriverState) -> Condition:
-    """Whether a new driver would be made in another way, and when it is."""
+    """Whether the operator would make a new driver in another way, and when it does."""
     reason, message = "Current", "a new driver would be made in the same way"
     if driver.waits_for:
         reason = "WaitsForTurn"

@@ -1,4 +1,4 @@
-"""Whether a stream is as its spec wants it, on its way there, or stuck: pure.
+"""Reports whether a stream matches its spec, is on its way there, or stuck: pure.
 
 kubectl, Helm, Flux and Argo CD read conditions by the rules of kstatus: `Ready` is what they wait
 for, `Reconciling` says that waiting helps, and `Stalled` that it does not. At most one of these two

@@ -72,11 +72,11 @@ from balancedstream_operator.report.requests import (
 )
 
 BLIND_AFTER_S = 120.0
-"""Passes have failed for longer than this before what they said last is not believed any more."""
+"""The last status counts for this long while passes fail."""
 
 
 def report(outcome: PassOutcome, before: Status, generation: int, now_s: float) -> Report:
-    """All that there is to say of a pass."""
+    """The status and the events after a pass."""
     if outcome.begun:
         before = _forget_application(before, now_s)
     draft = StatusDraft(before, generation, now_s)
@@ -94,7 +94,7 @@ def report(outcome: PassOutcome, before: Status, generation: int, now_s: float) 
 
 
 def report_deletion(message: str, before: Status, now_s: float) -> Report:
-    """A stream that is being deleted: it is not looked after any more."""
+    """The status of a stream that somebody deletes: the operator leaves it alone."""
     draft = StatusDraft(before, max(before.observed_generation, 0), now_s)
     reason = "BeingDeleted"
     draft.set(*on_its_way(reason, message), Condition(RUNNING, None, reason, message))
@@ -106,7 +106,7 @@ def report_deletion(message: str, before: Status, now_s: float) -> Report:
 
 
 def report_failure(error: Exception, before: Status, now_s: float) -> Report:
-    """A pass that ended too early; all else stays as it was, and is not believed for long."""
+    """The status after a pass that failed: the rest stays, and counts for `BLIND_AFTER_S`."""
     draft = StatusDraft(before, max(before.observed_generation, 0), now_s)
     failed = draft.before.find(PASS_FAILED)
     if failed is not None and failed.status == "True" and now_s - failed.changed_s > BLIND_AFTER_S:
@@ -125,7 +125,7 @@ def report_failure(error: Exception, before: Status, now_s: float) -> Report:
 
 
 def _is_blocked(outcome: PassOutcome) -> bool:
-    """Whether no driver runs, or nobody may look for it, because an object is refused."""
+    """Whether a refusal keeps the driver from running, or the operator from looking for it."""
     driver = outcome.driver
     if outcome.spec is None:
         return False
@@ -133,20 +133,20 @@ def _is_blocked(outcome: PassOutcome) -> bool:
 
 
 def _is_left_alone(outcome: PassOutcome) -> bool:
-    """Whether a driver runs that no plan can be written for, because an object is refused."""
+    """Whether a refusal keeps the operator from writing plans for a running driver."""
     driver = outcome.driver
     led = outcome.answer is not None and outcome.control is not None
     return bool(outcome.refusal) and driver is not None and driver.running and not led
 
 
 def _is_stopped(outcome: PassOutcome) -> bool:
-    """Whether the driver does not run, and nothing is refused."""
+    """Whether the driver does not run, without a refusal."""
     driver = outcome.driver
     return driver is not None and not driver.running and not _is_blocked(outcome)
 
 
 def _forget_application(before: Status, now_s: float) -> Status:
-    """What is known of an application that is gone does not hold for the next one."""
+    """The status without facts about an earlier application."""
     draft = StatusDraft(before, before.observed_generation, now_s)
     draft.set(Condition(RUNNING, None, NO_BATCH, "the driver is of a new application"))
     draft.status = replace(draft.status, plan_epoch=0, applied_epoch=0, last_scale_time=None)
@@ -154,7 +154,7 @@ def _forget_application(before: Status, now_s: float) -> Status:
 
 
 def _tell(outcome: PassOutcome, running: Condition, before: Status) -> Iterable[StreamEvent]:
-    """What happened, apart from decisions and changes of conditions."""
+    """Events other than decisions and changes of conditions."""
     driver, approval = outcome.driver, outcome.approval
     if outcome.begun and driver is not None:
         message = (
@@ -175,7 +175,7 @@ def _tell(outcome: PassOutcome, running: Condition, before: Status) -> Iterable[
 def _judge(
     outcome: PassOutcome, before: Status, generation: int, now_s: float
 ) -> Iterable[Condition]:
-    """The conditions that hold, and those that do not; what is left out stays as it was."""
+    """The conditions that the pass judges; the other ones stay as they were."""
     spec, driver, decided = outcome.spec, outcome.driver, outcome.decided
     yield Condition(PASS_FAILED, False, "Completed", "the last pass came to its end")
     yield _judge_spec(outcome)
@@ -217,10 +217,10 @@ def _judge_spec(outcome: PassOutcome) -> Condition:
 
 
 def _judge_running(outcome: PassOutcome, before: Status, now_s: float) -> Condition | None:
-    """Whether batches end; None if what the last status says still holds."""
+    """Whether batches end; None if the last judgement still holds."""
     driver = outcome.driver
     if _is_blocked(outcome):
-        # Where looking for the driver is refused, nobody knows whether it runs.
+        # If the operator may not look for the driver, nobody knows whether it runs.
         return Condition(RUNNING, None if driver is None else False, "Refused", outcome.refusal)
     if driver is not None and not driver.running:
         return Condition(RUNNING, False, driver.reason, driver.message)
@@ -257,7 +257,7 @@ def _judge_decided(
 
 
 def _find_unusable(outcome: PassOutcome) -> str:
-    """Why the driver's answer says nothing; empty if it does, or if there is none."""
+    """Why the operator cannot use the driver's answer; empty if it can, or without an answer."""
     return outcome.answer.unreadable if outcome.answer is not None else ""
 
 
@@ -268,8 +268,8 @@ def _find_balance(spec: StreamSpec, decided: Decided) -> Balance:
 
 
 def _describe(outcome: PassOutcome, running: Condition, before: Status, now_s: float) -> Status:
-    """The status without its conditions and new decisions; what nothing is known of stays."""
-    spec, decided, reason = outcome.spec, outcome.decided, _say_why(outcome)
+    """The status without its conditions and new decisions; fields without news stay."""
+    spec, decided, reason = outcome.spec, outcome.decided, _describe_reason(outcome)
     status = replace(before, phase=_choose_phase(outcome, running, before))
     if reason is not None:
         paused = describe_pause(outcome.paused) if outcome.paused else ""
@@ -312,8 +312,8 @@ def _choose_phase(outcome: PassOutcome, running: Condition, before: Status) -> s
     return "Failing" if _is_left_alone(outcome) else driver.phase
 
 
-def _say_why(outcome: PassOutcome) -> str | None:
-    """The reason of the status; None if the last one still holds."""
+def _describe_reason(outcome: PassOutcome) -> str | None:
+    """The reason of the status; None if the last reason still holds."""
     driver, decided = outcome.driver, outcome.decided
     if outcome.spec is None:
         return outcome.invalid
@@ -364,7 +364,7 @@ def _find_proposal(outcome: PassOutcome) -> Advice:
 
 
 def _describe_proposal(outcome: PassOutcome, before: Status, now_s: float) -> Proposal | None:
-    """What is proposed now; the same proposal keeps its time and its words."""
+    """The present proposal; a proposal that stays keeps its time and its words."""
     advice = _find_proposal(outcome)
     if not advice.id:
         return None

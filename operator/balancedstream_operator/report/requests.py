@@ -1,4 +1,4 @@
-"""What the status says of what people asked for, and of what they could ask for: pure."""
+"""Reports the requests of people: pauses, approvals and excluded periods; pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from balancedstream_operator.reconcile.outcome import Approval
 
 
 def judge_pause(paused: str) -> Condition:
-    """Whether somebody paused the stream.
-
-    Args:
-        paused: why; empty if nobody did.
-    """
+    """Whether somebody paused the stream."""
     if not paused:
         return Condition(PAUSED, False, "NotPaused", "nobody paused this stream")
     message = (
@@ -26,7 +22,7 @@ def judge_pause(paused: str) -> Condition:
 
 
 def describe_pause(paused: str, said: str = "paused") -> str:
-    """That a stream is paused, with the reason that somebody gave.
+    """The words for a paused stream, with the reason that somebody gave.
 
     >>> describe_pause("true"), describe_pause("upgrade of Kafka")
     ('paused', 'paused (upgrade of Kafka)')
@@ -35,7 +31,7 @@ def describe_pause(paused: str, said: str = "paused") -> str:
 
 
 def judge_exclusion(policy: Policy, now_s: float) -> Condition:
-    """Whether the schedule lets nothing be moved or scaled now."""
+    """Whether the schedule forbids moves and scaling now."""
     excluded = find_exclusion(policy.schedule.excluded, now_s)
     if not excluded:
         return Condition(EXCLUDED, False, "NotExcluded", "no excluded period holds")
@@ -47,7 +43,7 @@ def judge_exclusion(policy: Policy, now_s: float) -> Condition:
 
 
 def describe_approval(approval: Approval, now_s: float) -> AnsweredApproval:
-    """What became of an approval that was answered now."""
+    """The status of an approval that the operator answers now."""
     name = approval.proposal[:64]
     message = f"proposal {name} was approved; plan {approval.epoch} carries it out"
     if approval.refusal:

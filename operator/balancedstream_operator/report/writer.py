@@ -1,4 +1,4 @@
-"""Writes a stream's status to the cluster, and only where it says something new."""
+"""Writes a stream's status to the cluster, if it is new."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from balancedstream_operator.kube.cluster import Cluster
 log = logging.getLogger(__name__)
 
 WORDS_S = 60.0
-"""If only texts changed, such as the number of the last batch, one status a minute is written."""
+"""Pause between two writes if only texts change, such as the number of the last batch."""
 
 COMPLETE_S = 300.0
-"""All of a status is written this often, because the one in the cluster may have been lost."""
+"""Pause between two writes of a whole status, because the cluster may have lost it."""
 
 
 class StatusWriter:
@@ -32,13 +32,13 @@ class StatusWriter:
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
         self._stream = stream
         self._cluster = cluster
-        # What the cluster is known to hold; None if that is not known.
+        # The status in the cluster; None if unknown.
         self._written: Status | None = None
         self._written_s = 0.0
         self._complete_s = 0.0
 
     def write(self, status: Status, now_s: float) -> None:
-        """Writes what is new; what could not be written is written with the next status."""
+        """Writes the changes; after a failure the next write contains them, too."""
         if has_passed(COMPLETE_S, self._complete_s, now_s):
             self._written = None
         changes, written = write_status(status), self._written
@@ -60,7 +60,7 @@ class StatusWriter:
         try:
             self._cluster.write_status(self._stream, changes)
         except RefusedError as error:
-            # Of an older definition: too many of them. Any other refusal has another cause.
+            # An older definition has room for fewer conditions. Other refusals have other causes.
             if "conditions" not in changes or "conditions" not in str(error):
                 raise
             log.warning("%s: upgrade the definition, too: %s", self._stream, error)

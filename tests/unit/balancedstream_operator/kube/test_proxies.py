@@ -55,7 +55,7 @@ def test_a_proxy_that_lets_only_get_through_is_no_matter(status: int) -> None:
         (Response("late", 504), "a proxy before it had no answer in time"),
         (Response({"status": "error", "error": "too many samples"}, 422), "too many samples"),
         (Response("odd", 599), "status 599. It says: odd"),
-        (Response(LOGIN), "none of Prometheus; a proxy's, perhaps. It says: Please log in"),
+        (Response(LOGIN), "not Prometheus' JSON; a proxy's, perhaps. It says: Please log in"),
         (Response("", 302, {"Location": "https://me:pw@sso.example/in?token=1"}), "sso.example/in"),
         (Response("", 301, {"Location": "https://[:"}), "name the URL that answers"),
     ],
