@@ -11,13 +11,7 @@ from typing import Any
 
 import yaml
 
-from balancedstream_operator.api.resource import (
-    GROUP,
-    KIND,
-    MAX_NAME,
-    PLURAL,
-    VERSION,
-)
+from balancedstream_operator.api.resource import GROUP, KIND, MAX_NAME, PLURAL, VERSION
 from balancedstream_operator.api.schema import Schema, describe, rule
 from balancedstream_operator.api.spec import describe_spec
 from balancedstream_operator.api.status import UNSEEN, Status

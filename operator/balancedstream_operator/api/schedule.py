@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from balancedstream.core.periods import (
-    MAX_DURATION_S,
-    MAX_TEXT,
-    MAX_ZONE,
-    MIN_DURATION_S,
-)
+from balancedstream.core.periods import MAX_DURATION_S, MAX_TEXT, MAX_ZONE, MIN_DURATION_S
 from balancedstream.core.policy import MAX_PERIODS
 from balancedstream_operator.api.schema import Number, Parts, Text
 

@@ -10,11 +10,7 @@ from math import inf
 from typing import Any, NoReturn
 
 from balancedstream.core.wire.objects import STREAM_LABEL, plan_name
-from balancedstream_operator.api.resource import (
-    Manifest,
-    Stream,
-    belongs_to,
-)
+from balancedstream_operator.api.resource import Manifest, Stream, belongs_to
 from balancedstream_operator.children.authentication import fill_secret
 from balancedstream_operator.children.checkpoints import find_conflict
 from balancedstream_operator.children.fingerprint import fingerprint

@@ -16,10 +16,7 @@ from balancedstream.core.wire.objects import (
 from balancedstream_operator.api.annotations import RESTART_ANNOTATION
 from balancedstream_operator.api.resource import Stream, is_owned_by
 from balancedstream_operator.api.target import TargetRef, driver_selector
-from balancedstream_operator.children.pods import (
-    DRIVER_GRACE_S,
-    SPEC_ANNOTATION,
-)
+from balancedstream_operator.children.pods import DRIVER_GRACE_S, SPEC_ANNOTATION
 from balancedstream_operator.driver.containers import (
     Fault,
     find_fault,

@@ -11,7 +11,12 @@ from typing import Any
 from kubernetes import client, config
 from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient, Resource
-from kubernetes.dynamic.exceptions import ConflictError, NotFoundError, ResourceNotFoundError
+from kubernetes.dynamic.exceptions import (
+    ConflictError,
+    NotFoundError,
+    ResourceNotFoundError,
+    UnprocessibleEntityError,
+)
 from urllib3 import HTTPResponse
 from urllib3.exceptions import HTTPError
 
@@ -43,9 +48,6 @@ _ONLY_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _OTHER_UID = {409: "uid mismatch", 422: "metadata.uid: Invalid value"}
 """How the API server refuses to apply a uid: because no object has the name, or one that has
 another uid."""
-
-_UNPROCESSABLE = 422
-"""How the API server says that a test of a JSON patch failed."""
 
 
 @contextmanager
@@ -159,16 +161,12 @@ class KubernetesCluster:
 
     def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
         """Returns an object, or None if it does not exist."""
-        try:
-            with translate_errors(f"return {kind} {name}"):
-                answer = ask(self._resource(version, kind).get, name=name, namespace=namespace)
-                read = read_stream if kind == KIND else read_json
-                manifest: Manifest = read(answer)
-        except ClusterError as error:
-            if isinstance(error.__cause__, NotFoundError):
-                return None
-            raise
-        return manifest
+        with translate_errors(f"return {kind} {name}"), suppress(NotFoundError):
+            answer = ask(self._resource(version, kind).get, name=name, namespace=namespace)
+            read = read_stream if kind == KIND else read_json
+            manifest: Manifest = read(answer)
+            return manifest
+        return None
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
         """Returns the pods of a namespace ("" for all) that a label selector selects."""
@@ -325,21 +323,18 @@ class KubernetesCluster:
             {"op": "test", "path": path, "value": value},
             {"op": "remove", "path": path},
         ]
-        try:
-            with translate_errors(f"remove annotation {name} of {stream.name}"):
-                ask(
-                    self._resource(API_VERSION, KIND).patch,
-                    body=steps,
-                    namespace=stream.namespace,
-                    name=stream.name,
-                    content_type="application/json-patch+json",
-                )
-        except ClusterError as error:
-            cause = error.__cause__
-            if isinstance(cause, ApiException) and cause.status in {404, _UNPROCESSABLE}:
-                return False
-            raise
-        return True
+        # The server answers 422 if a test of a JSON patch fails.
+        refusals = suppress(NotFoundError, UnprocessibleEntityError)
+        with translate_errors(f"remove annotation {name} of {stream.name}"), refusals:
+            ask(
+                self._resource(API_VERSION, KIND).patch,
+                body=steps,
+                namespace=stream.namespace,
+                name=stream.name,
+                content_type="application/json-patch+json",
+            )
+            return True
+        return False
 
     def _resource(self, version: str, kind: str) -> Resource:
         key = version, kind

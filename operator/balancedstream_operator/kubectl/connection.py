@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -78,33 +78,24 @@ class Connection:
 
     def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
         """An object, or None if it, or its kind, does not exist."""
-        try:
-            with _translate(f"return {kind} {name}"):
-                found = ask(
-                    self._resource(version, kind).get, name=name, namespace=namespace or None
-                )
-                manifest: Manifest = read_json(found)
-        except ClusterError as error:
-            if isinstance(error.__cause__, NotFoundError | ResourceNotFoundError):
-                return None
-            raise
-        return manifest
+        absent = suppress(NotFoundError, ResourceNotFoundError)
+        with _translate(f"return {kind} {name}"), absent:
+            found = ask(self._resource(version, kind).get, name=name, namespace=namespace or None)
+            manifest: Manifest = read_json(found)
+            return manifest
+        return None
 
     def find(self, version: str, kind: str, namespace: str, selector: str = "") -> list[Manifest]:
         """The objects of a kind; of all namespaces if none is given."""
-        try:
-            with _translate(f"list {kind}s"):
-                found = ask(
-                    self._resource(version, kind).get,
-                    namespace=namespace or None,
-                    label_selector=selector or None,
-                )
-                items: list[Manifest] = read_json(found)["items"]
-        except ClusterError as error:
-            if isinstance(error.__cause__, ResourceNotFoundError):
-                return []
-            raise
-        return items
+        with _translate(f"list {kind}s"), suppress(ResourceNotFoundError):
+            found = ask(
+                self._resource(version, kind).get,
+                namespace=namespace or None,
+                label_selector=selector or None,
+            )
+            items: list[Manifest] = read_json(found)["items"]
+            return items
+        return []
 
     def get_stream(self, namespace: str, name: str) -> Manifest:
         """A BalancedStream.

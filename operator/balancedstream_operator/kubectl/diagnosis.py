@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from balancedstream_operator.api.conditions import (
-    MIGRATING,
-    NAMED,
-    RECONCILING,
-    RUNNING,
-    STALLED,
-)
+from balancedstream_operator.api.conditions import MIGRATING, NAMED, RECONCILING, RUNNING, STALLED
 from balancedstream_operator.api.status import UNSEEN, Status, StatusCondition, read_status
 
 

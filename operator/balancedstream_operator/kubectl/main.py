@@ -25,11 +25,7 @@ from balancedstream_operator.kubectl.diagnosis import diagnose
 from balancedstream_operator.kubectl.doctor import Doctor
 from balancedstream_operator.kubectl.kubeconfig import Choice
 from balancedstream_operator.kubectl.output import complain, finish, prepare, say, say_json
-from balancedstream_operator.kubectl.screens import (
-    show_decisions,
-    show_diagnosis,
-    show_findings,
-)
+from balancedstream_operator.kubectl.screens import show_decisions, show_diagnosis, show_findings
 
 EXIT_FOUND = 1
 """The command did its work: `doctor` found a problem, or the operator refused an approval."""

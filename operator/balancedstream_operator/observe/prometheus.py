@@ -34,12 +34,7 @@ from balancedstream_operator.observe.measurement import (
     Measurement,
     measure,
 )
-from balancedstream_operator.observe.series import (
-    Series,
-    find_oldest,
-    find_pace_s,
-    find_targets,
-)
+from balancedstream_operator.observe.series import Series, find_oldest, find_pace_s, find_targets
 from balancedstream_operator.observe.signing import AwsSignature, IdentityError
 
 LOOK_BACK = 1.1

@@ -38,11 +38,18 @@ from balancedstream_operator.kube.reading import refuse_unread
 from balancedstream_operator.kube.refusals import describe_refusal
 from balancedstream_operator.kube.stream_reader import StreamReader
 from balancedstream_operator.observe.endpoints import Endpoint, refuse_queries
+from balancedstream_operator.observe.floors import FloorQuery
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.observe.measurer import Measurer, Source
 from balancedstream_operator.plan.answers import AnswerFound, AnswerReader, Control, judge_control
 from balancedstream_operator.plan.book import PlanBook
-from balancedstream_operator.plan.choice import Chooser
+from balancedstream_operator.plan.planner import (
+    DecisionInput,
+    Demands,
+    PlanChoice,
+    choose_plan,
+    find_demands,
+)
 from balancedstream_operator.plan.record import Record
 from balancedstream_operator.plan.shares import Shares
 from balancedstream_operator.plan.stream_state import StreamState, bound_epoch
@@ -93,11 +100,13 @@ class Reconciler:
         self._reader = reader
         self._settings = settings
         self._take_turn = take_turn
+        self._find_streams = find_streams
+        self._shares = shares
         self._measurer = Measurer(stream, cluster, open_source, settings)
         self._applier = Applier(stream, cluster, reader, find_streams, settings.namespaces)
         self._rights = DriverRights(stream, cluster)
         self._watch = DriverWatch(stream, cluster)
-        self._chooser = Chooser(stream, self._measurer, shares, find_streams)
+        self._floor = FloorQuery()
         self._book = PlanBook(stream, cluster)
         self._answers = AnswerReader(stream, cluster)
         # Drivers that an older release made do not say which spec they were made for.
@@ -357,23 +366,53 @@ class Reconciler:
         pods = state.driver.select_executors(self._stream, state.spec.target_ref)
         running = len(measurement.executors)
         shortage = self._watch.find_shortage(inputs.desired, running, pods, state.spec, now_s)
-        choice = self._chooser.choose(
-            state,
-            inputs,
-            measurement,
-            max(self._book.epoch, answer.epoch) + 1,
-            approve=context.requests.approve,
-            held=held,
-            now_s=now_s,
-        )
         return Decided(
             measurement=measurement,
             inputs=inputs,
-            choice=choice,
+            choice=self._choose(context, state, inputs, measurement, held),
             silent_s=silent_s,
             shortage=shortage,
             scales=answer.scales,
         )
+
+    def _choose(
+        self,
+        context: _Context,
+        state: StreamState,
+        inputs: DecisionInput,
+        measurement: Measurement,
+        held: str,
+    ) -> PlanChoice:
+        """Decides under all demands, and then within the limits over all streams."""
+        spec, policy, now_s = state.spec, state.policy, context.now_s
+        queried = self._floor.look(
+            spec.executors.min_query,
+            lambda: self._measurer.ask(spec, now_s),
+            inputs.desired,
+            now_s,
+        )
+        demands = replace(find_demands(policy, queried, now_s), held=held)
+        next_epoch = max(self._book.epoch, state.answer.epoch) + 1
+        approve = context.requests.approve
+
+        def choose(demands: Demands) -> PlanChoice:
+            return choose_plan(
+                measurement, policy, inputs, next_epoch, approve=approve, demands=demands
+            )
+
+        choice = choose(demands)
+        if not self._shares.caps.are_set:
+            return choice
+        grows = choice.plan is not None and len(choice.plan.executors) > inputs.desired
+        most, why = self._shares.ask(
+            self._stream,
+            state.claim(inputs, choice, measurement),
+            self._find_streams(),
+            now_s,
+            takes=grows,
+            waits=policy.scaling.acts and not held,
+        )
+        return choose(replace(demands, most=most, most_why=why)) if why else choice
 
     def _execute(self, state: StreamState, decided: Decided, now_s: float) -> None:
         """Writes the plan of a decision, and its record."""

@@ -12,12 +12,7 @@ from balancedstream.core.samples import StageSample
 from balancedstream.core.scaling.executors import Verdict
 from balancedstream_operator.api.conditions import BALANCED, MIGRATING, UNSPLITTABLE, Condition
 from balancedstream_operator.api.resource import MAX_HOTTEST, MAX_KEY
-from balancedstream_operator.api.status import (
-    HotKey,
-    HotPartition,
-    PastDecision,
-    Status,
-)
+from balancedstream_operator.api.status import HotKey, HotPartition, PastDecision, Status
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.planner import DecisionInput
 

@@ -7,12 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from balancedstream_operator.api.resource import Stream
-from balancedstream_operator.api.status import (
-    Status,
-    drop_words,
-    shorten_conditions,
-    write_status,
-)
+from balancedstream_operator.api.status import Status, drop_words, shorten_conditions, write_status
 from balancedstream_operator.errors import RefusedError
 from balancedstream_operator.kube.clocks import has_passed
 from balancedstream_operator.kube.cluster import Cluster
