@@ -66,7 +66,7 @@ def _describe_hindrance(approve: str, outcome: PassOutcome) -> str:
         return f"the stream is stalled: {outcome.refusal}"
     if decided is None:
         missing = outcome.missing.reason if outcome.missing else "nothing was measured"
-        return f"nothing can be decided now: {missing}"
+        return f"the operator cannot decide now: {missing}"
     if decided.silent_s is not None:
         return f"the driver has not answered the last plan for {decided.silent_s:.0f} s"
     if decided.choice.demands.excluded:
@@ -75,7 +75,9 @@ def _describe_hindrance(approve: str, outcome: PassOutcome) -> str:
         return f"it is out of date: {decided.choice.waits}"
     now = decided.choice.advice
     if now.id == approve:
-        return "no plan can be made of it now; moves of the last one may still be under way"
+        return (
+            "the operator can make no plan of it now; moves of the last one may still be under way"
+        )
     if now.id:
-        return f"it is out of date; proposed is now {now.id}: {now.reason}"
-    return "nothing like it is proposed now; the status says why (reason)"
+        return f"it is out of date; the present proposal is {now.id}: {now.reason}"
+    return "the operator proposes nothing like it now; the status says why (reason)"

@@ -47,7 +47,9 @@ def test_a_refused_approval_says_why_and_fails(
     site = advised(make_site)
     status, output, _ = kubectl_bst(site, "approve", "clicks", "0-abcdef", "-n", "shop")
     assert status == 1
-    assert output.startswith("approval of 0-abcdef is refused: it is out of date; proposed is now")
+    assert output.startswith(
+        "approval of 0-abcdef is refused: it is out of date; the present proposal is"
+    )
     arguments = ("approve", "clicks", "0-abcdef", "-n", "shop", "-o", "json")
     status, output, _ = kubectl_bst(site, *arguments)
     assert (status, json.loads(output)["result"]) == (1, "Refused")

@@ -108,7 +108,7 @@ def test_an_approval_of_an_older_proposal_is_refused_with_the_one_of_now() -> No
     scene = advised()
     approve(scene, "1-abcdef")
     said = refusal(scene.run_pass())
-    assert f"out of date; proposed is now {proposal(scene)}: would move" in said
+    assert f"out of date; the present proposal is {proposal(scene)}: would move" in said
     assert "Nothing was changed" in said
     assert scene.cluster.plan() is None
     assert not asked(scene)
@@ -135,7 +135,7 @@ def test_a_carried_out_proposal_cannot_be_approved_again() -> None:
         pytest.param({"balancing": {}, "scaling": {}}, "out of date", id="mode Auto acts itself"),
         pytest.param(
             {"balancing": {"mode": "Off"}, "scaling": {"mode": "Off"}},
-            "nothing like it is proposed now",
+            "the operator proposes nothing like it now",
             id="mode Off",
         ),
         pytest.param({"executors": {"min": 3, "max": 2}}, "the stream is stalled", id="invalid"),
@@ -158,7 +158,7 @@ def test_an_approval_without_measurements_is_refused_and_nothing_is_done_later()
     scene = advised()
     approve(scene, proposal(scene))
     scene.measured = "Prometheus at http://prometheus cannot be queried: refused"
-    assert "nothing can be decided now: Prometheus at" in refusal(scene.run_pass())
+    assert "the operator cannot decide now: Prometheus at" in refusal(scene.run_pass())
     scene.finish_batches()
     scene.run_pass()
     assert scene.cluster.plan() is None
