@@ -6,10 +6,11 @@ Part of the state machine in `scheduling`, which names the paper.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
-from math import inf
+from collections.abc import Callable, Mapping, Sequence
+from math import fsum, inf
+from operator import sub
 
-from balancedstream.core.shuffle.sketches import CostSketch, measure_change
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.errors import InvalidInputError
 from shuffle_simulation.scheduling import WINDOW, Answer, Marker
 
@@ -27,6 +28,30 @@ _MAX_PACE = 10.0
 
 # A smaller load counts as none: time is measured in nanoseconds.
 _MIN_LOAD_S = 1e-9
+
+
+def list_means(sketch: CostSketch) -> array[float]:
+    """The mean cost of every cell: W / F in nanoseconds, row by row; 0.0 where F is 0."""
+    cells = zip(sketch.costs_ns, sketch.counts, strict=True)
+    # W is 0 wherever F is 0, so any divisor gives 0 there.
+    return array("d", [float(cost_ns) / (count or 1) for cost_ns, count in cells])
+
+
+def measure_change(before: Sequence[float], after: Sequence[float]) -> float:
+    """How far the mean costs moved: eta = sum |after - before| / sum after, over all cells.
+
+    Args:
+        before: the earlier mean costs, from `list_means`.
+        after: the later mean costs, of the same length.
+
+    Returns:
+        0.0 if nothing changed, or if all costs are 0.
+
+    >>> measure_change([1.0, 0.0, 2.0], [1.0, 1.0, 2.0])
+    0.25
+    """
+    total = fsum(after)
+    return fsum(map(abs, map(sub, after, before))) / total if total else 0.0
 
 
 class InstanceMeter:
@@ -92,7 +117,7 @@ class InstanceMeter:
         self.busy_s += cost_s
         if self._sketch.records % self._window:
             return None
-        before, self._snapshot = self._snapshot, self._sketch.list_means()
+        before, self._snapshot = self._snapshot, list_means(self._sketch)
         if before is None or measure_change(before, self._snapshot) > self._stable_change:
             return None
         stable, self._sketch, self._snapshot = self._sketch, self._new_sketch(), None

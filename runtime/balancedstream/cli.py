@@ -70,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments = _build_parser().parse_args(argv)
             status: int = arguments.command(arguments)
         finally:
-            _flush(sys.stdout)
+            if sys.stdout is not None:  # it is None where the shell closed it
+                sys.stdout.flush()
     except BalancedStreamError as error:
         say(str(error))
         return EXIT_ERROR
@@ -95,11 +96,6 @@ def _write_any_text(*streams: TextIO) -> None:
     for stream in streams:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _flush(stream: TextIO | None) -> None:
-    if stream is not None:  # it is None where the shell closed it
-        stream.flush()
 
 
 def _discard_output() -> None:
@@ -201,7 +197,7 @@ def _build_parser() -> argparse.ArgumentParser:
     sidecar.add_argument(
         "folder", type=Path, metavar="FOLDER", help="the driver's spark.balancedstream.sidecar"
     )
-    sidecar.set_defaults(command=_serve_drivers)
+    sidecar.set_defaults(command=lambda arguments: serve_drivers(arguments.folder))
     return parser
 
 
@@ -308,10 +304,6 @@ def _print_plugin(arguments: argparse.Namespace) -> int:
     if not PLUGIN_JAR.is_relative_to(sys.prefix):
         print(f"--conf spark.balancedstream.python={sys.executable}")
     return 0
-
-
-def _serve_drivers(arguments: argparse.Namespace) -> NoReturn:
-    serve_drivers(arguments.folder)
 
 
 def _read_observation(path: Path) -> tuple[Policy, Observation]:

@@ -29,12 +29,6 @@ def propose(
 ) -> Plan | None:
     """The plan that writes down a decision; None if nothing changes, or no plan can be made.
 
-    Args:
-        epoch: of the new plan.
-        observation: the input of the decision.
-        decision: what `decide` returned.
-        spread: how moves are spread over batches.
-
     >>> from balancedstream.core.decisions import decide
     >>> from balancedstream.core.policy import Policy
     >>> from balancedstream.core.samples import TaskSample
@@ -108,15 +102,10 @@ def leave_out(decision: Decision, plan: Plan | None) -> Decision:
 def fit_plan(
     plan: Plan, places: Iterable[KeyPlacement], busy_s: Mapping[OperatorId, float]
 ) -> Plan:
-    """The plan with as many key placements as it has room for.
+    """The plan with as many key placements as it has room for, the most important first.
 
     If placements of partitions alone are too much, those of the operators with the least load are
     left out, so that their partitions stay where they are.
-
-    Args:
-        plan: without key placements.
-        places: of keys, the most important first.
-        busy_s: seconds of each operator.
 
     >>> long = [KeyPlacement("q", f"{n:0100000}", 0) for n in range(9)]
     >>> len(fit_plan(Plan(1, ("a",), {("q", 0): (0,)}), long, {}).key_placements)

@@ -2,6 +2,9 @@
 
 A task of a stateful operator runs one state partition for one micro-batch. Operators that share
 their tasks, because Spark put them in one stage, count as one operator with the lowest id.
+
+In all samples, `query` is the query's stable name or id, `operator` is Spark's operator id within
+the query, and `batch` is the number of the micro-batch.
 """
 
 from __future__ import annotations
@@ -46,10 +49,7 @@ class TaskSample:
     """One state partition in one micro-batch, as its successful task attempt reported it.
 
     Attributes:
-        query: the query's stable name or id.
-        operator: Spark's operator id within the query.
         partition: state partition, 0-based.
-        batch: micro-batch number.
         executor: id of the executor that ran the task.
         busy_s: run time of the task in seconds, including the restore of state.
         records: number of rows that the task read from the shuffle.
@@ -95,9 +95,6 @@ class HiddenSample:
     Hidden and task samples together cover all work of the operator in the batch.
 
     Attributes:
-        query: the query's stable name or id.
-        operator: Spark's operator id within the query.
-        batch: micro-batch number.
         executor: id of the executor.
         work_s: run time of the partitions' tasks in seconds, without the restore of state.
         state_bytes: size of the partitions' state after the batch.
@@ -118,8 +115,6 @@ class BatchSample:
     """One finished micro-batch of one query.
 
     Attributes:
-        query: the query's stable name or id.
-        batch: micro-batch number.
         finished_s: end of the batch by the driver's clock, in seconds since the Unix epoch.
         duration_s: seconds of the trigger's execution, planning and commit included.
         input_rows: number of rows read from the sources.
@@ -167,8 +162,6 @@ class StageSample:
     """All tasks of one kind of stage in one micro-batch; failed attempts do not count.
 
     Attributes:
-        query: the query's stable name or id.
-        batch: micro-batch number.
         kind: the work of the tasks.
         finished_s: end of the last task by the driver's clock, in seconds since the Unix epoch.
         tasks: maximum number of tasks that can run at the same time; tasks of overlapping stages
@@ -198,11 +191,8 @@ class KeySample:
     """One hot key in one micro-batch.
 
     Attributes:
-        query: the query's stable name or id.
-        operator: Spark's operator id within the query.
         key: the key as text; see `keys.write_key`.
         partition: the key's state partition, 0-based.
-        batch: micro-batch number.
         busy_s: lower bound on the seconds that the partition's task spent on the key.
     """
 
@@ -221,7 +211,6 @@ class ShuffleRecord:
     Attributes:
         at_s: end of the batch's last task, in seconds since the Unix epoch.
         shuffle: the function's name and the cost key, with a number if several queries share them.
-        batch: micro-batch number.
         records: number of rows with learned costs.
         by_estimates: whether estimated costs routed the batch; otherwise round robin did.
         estimated_s: estimated load of each partition in seconds; 0 before there are estimates.

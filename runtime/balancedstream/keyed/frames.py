@@ -80,13 +80,7 @@ class BalancedFrame:
     ) -> DataFrame:
         """As `GroupedData.transformWithState`, with the same processor.
 
-        Args:
-            statefulProcessor: as Spark's.
-            outputStructType: as Spark's.
-            outputMode: as Spark's.
-            timeMode: as Spark's.
-            initialState: `balanced(...)` of a batch DataFrame, with the same key columns.
-            eventTimeColumnName: as Spark's.
+        `initialState` is `balanced(...)` of a batch DataFrame, with the same key columns.
 
         Raises:
             InvalidInputError: the DataFrame is no stream, or the initial state has another key.

@@ -11,6 +11,7 @@ import datetime
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark import Accumulator, TaskContext
@@ -80,26 +81,18 @@ class _LateTask(KeyTask):
         return dict, (self.finish(),)
 
 
+@dataclass(eq=False)
 class MovableFunction:
     """Runs a function, and hands over and takes over its keys."""
 
-    def __init__(
-        self,
-        function: Function,
-        name: str,
-        encoding: KeyEncoding,
-        timeout: str,
-        reports: Accumulator[tuple[Any, ...]],
-        strip: StripFrames,
-    ) -> None:
-        self._function = function
-        self._name = name
-        self._encoding = encoding
-        self._timeout = timeout
-        self._reports = reports
-        self._strip = strip
-        self._task: _LateTask | None = None
-        self._attempt = -1
+    _function: Function
+    _name: str
+    _encoding: KeyEncoding
+    _timeout: str
+    _reports: Accumulator[tuple[Any, ...]]
+    _strip: StripFrames
+    _task: _LateTask | None = None
+    _attempt: int = -1
 
     def __call__(self, key: Any, frames: Rows, state: GroupState) -> Rows:
         """One key of one batch or, after all of these, one key that timed out."""

@@ -15,13 +15,15 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from balancedstream.core.keys.epochs import Export, Wish, parse_wish
 from balancedstream.workers.files import draft
 from balancedstream.workers.names import LOCATION_FILE
 
 log = logging.getLogger(__name__)
+
+_Read = TypeVar("_Read")
 
 CLAIM_TIMEOUT_S = 5.0
 """Time for the process of a stopped or failed query to end."""
@@ -77,8 +79,7 @@ class Mailbox:
 
     def read_location(self) -> str | None:
         """Location of the checkpoint of the query that started last; None before that."""
-        found: str | None = self._read_once(self._location, str)
-        return found
+        return self._read_once(self._location, str)
 
     def write_checkpoint(self, checkpoint: str) -> None:
         """Writes the location of the query's checkpoint."""
@@ -86,8 +87,7 @@ class Mailbox:
 
     def read_checkpoint(self) -> str | None:
         """Location of the query's checkpoint; None before the first batch ended."""
-        found: str | None = self._read_once(self._checkpoint, str)
-        return found
+        return self._read_once(self._checkpoint, str)
 
     def read_version(self) -> tuple[int, int, int] | None:
         """Changes each time the checkpoint's location is written; None before that."""
@@ -99,8 +99,7 @@ class Mailbox:
 
     def read_wish(self) -> Wish | None:
         """Where keys must go; None if nothing was written yet."""
-        found: Wish | None = self._read_once(self._wish, parse_wish)
-        return found
+        return self._read_once(self._wish, parse_wish)
 
     def write_exports(self, exports: tuple[Export, ...]) -> None:
         """Replaces the exports of successful tasks."""
@@ -116,17 +115,17 @@ class Mailbox:
 
     def read_exports(self) -> tuple[Export, ...]:
         """The exports that were written last; none at first."""
-        found: tuple[Export, ...] | None = self._read_once(self._exports, _parse_exports)
-        return found or ()
+        return self._read_once(self._exports, _parse_exports) or ()
 
-    def _read_once(self, path: Path, parse: Callable[[str], Any]) -> Any:
+    def _read_once(self, path: Path, parse: Callable[[str], _Read]) -> _Read | None:
         """The parsed content of a file, read again only after a change; None without the file."""
         version = _find_version(path)
         if version is None:
             return None
         if path not in self._read or self._read[path][0] != version:
             self._read[path] = version, parse(path.read_text("utf-8"))
-        return self._read[path][1]
+        read: _Read = self._read[path][1]
+        return read
 
 
 # Open until the process ends. A reader is pickled for tasks, so it cannot have open files.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,36 +46,23 @@ Returns:
 """
 
 
+@dataclass(eq=False)
 class MovableProcessor(StatefulProcessor):
     """Runs a processor, and hands over and takes over its keys.
 
-    Args:
-        processor: the user's.
-        name: of the operator within the query.
-        encoding: of its keys.
-        time_mode: as given to Spark.
-        reports: accumulator for the task reports.
-        strip: turns Spark's rows into the user's.
-        strip_initial: the same for rows of initial state, which may have other columns.
+    Rows of initial state may have other columns, so they are stripped in another way.
     """
 
-    def __init__(
-        self,
-        processor: StatefulProcessor,
-        name: str,
-        encoding: KeyEncoding,
-        time_mode: str,
-        reports: Accumulator[tuple[KeyReport, ...]],
-        strip: Strip,
-        strip_initial: Strip,
-    ) -> None:
-        self._processor = processor
-        self._name = name
-        self._encoding = encoding
-        self._time_mode = time_mode.lower()
-        self._reports = reports
-        self._strip = strip
-        self._strip_initial = strip_initial
+    _processor: StatefulProcessor
+    _name: str
+    _encoding: KeyEncoding
+    _time_mode: str
+    _reports: Accumulator[tuple[KeyReport, ...]]
+    _strip: Strip
+    _strip_initial: Strip
+
+    def __post_init__(self) -> None:
+        self._time_mode = self._time_mode.lower()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A worker calls this before it reads its first row."""

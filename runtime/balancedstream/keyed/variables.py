@@ -8,6 +8,7 @@ Spark's own time to live starts again after each handoff, and only cleans up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.stateful_processor import (
@@ -80,13 +81,13 @@ def _record_map(state: MapState, is_over: IsOver) -> Variable:
     return Variable(write, take, state.clear)
 
 
+@dataclass(eq=False)
 class _Expiring:
     """A state variable with a time to live, as Spark's documentation promises it."""
 
-    def __init__(self, state: Any, ttl_ms: int, clock: Clock) -> None:
-        self._state = state
-        self._ttl_ms = ttl_ms
-        self._clock = clock
+    _state: Any
+    _ttl_ms: int
+    _clock: Clock
 
     def clear(self) -> None:
         """Removes all content."""

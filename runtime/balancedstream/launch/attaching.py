@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ UNNAMED_APPLICATION = "pyspark-shell"
 """PySpark's name for one without."""
 
 
+@dataclass(eq=False)
 class Attachment:
     """A session that is being balanced; after `detach` the queries run on.
 
@@ -41,17 +43,10 @@ class Attachment:
         problems: one sentence for each thing that this Spark cannot do; empty if it can do all.
     """
 
-    def __init__(
-        self,
-        controller: Controller | None,
-        history: History,
-        view: Spectator,
-        problems: tuple[str, ...],
-    ) -> None:
-        self._controller = controller
-        self.history = history
-        self.view = view
-        self.problems = problems
+    _controller: Controller | None
+    history: History
+    view: Spectator
+    problems: tuple[str, ...]
 
     @property
     def is_balancing(self) -> bool:

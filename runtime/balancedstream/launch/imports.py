@@ -7,6 +7,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -24,10 +25,10 @@ def when_imported(names: frozenset[str], then: Callable[[ModuleType], None]) -> 
     sys.meta_path.insert(0, _Finder(names, then))
 
 
+@dataclass(eq=False)
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, names: frozenset[str], then: Callable[[ModuleType], None]) -> None:
-        self._names = names
-        self._then = then
+    _names: frozenset[str]
+    _then: Callable[[ModuleType], None]
 
     def find_spec(
         self,
@@ -46,12 +47,12 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+@dataclass(eq=False)
 class _Loader(importlib.abc.Loader):
     """Loads as the usual loader does, which the module then names as its own."""
 
-    def __init__(self, usual: Any, then: Callable[[ModuleType], None]) -> None:
-        self._usual = usual
-        self._then = then
+    _usual: Any
+    _then: Callable[[ModuleType], None]
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         made: ModuleType | None = self._usual.create_module(spec)

@@ -266,12 +266,8 @@ def open_channel(
 ) -> Iterator[ClusterPlanChannel]:
     """A channel that brings plans and sends answers for as long as it is open.
 
-    Args:
-        stream: `NAMESPACE/NAME` of the BalancedStream.
-        option: that asks for it; errors name it.
-        application: as for `ClusterPlanChannel`.
-        scales: as for `ClusterPlanChannel`.
-        removes_leftovers: whether executors of the driver's predecessor are removed first.
+    `stream` is `NAMESPACE/NAME`; errors name the option that asks for it. Executors of the driver's
+    predecessor can be removed first. The rest is as for `ClusterPlanChannel`.
 
     Raises:
         InvalidInputError: the name is none, or no API server is known here.

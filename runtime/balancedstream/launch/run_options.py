@@ -18,21 +18,9 @@ OPTIONS_VARIABLE = "BALANCEDSTREAM_RUN"
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What `balancedstream run` was asked for.
+    """What `balancedstream run` was asked for; its help describes each option.
 
-    Attributes:
-        app: the script: a file or folder that Python runs, or the name of a module.
-        args: its own arguments.
-        is_module: whether `app` is a module, as of `python -m`.
-        local: executors to start on this machine; None leaves the script's master alone.
-        policy: all knobs.
-        report_dir: where the report goes; None for no report.
-        record_dir: where observations go; None for nowhere.
-        metrics_port: where /metrics is served; None for nowhere.
-        metrics_address: address that /metrics is served on.
-        hot_keys: whether /metrics shows hot keys as they are, hashed, or not at all.
-        stream: `NAMESPACE/NAME` of the BalancedStream whose plans to follow; None to decide here.
-        baseline_batches: batches to measure before anything moves or scales.
+    None stands for what was not asked for. `app` and `args` are the script and its own arguments.
     """
 
     app: str

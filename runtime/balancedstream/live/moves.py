@@ -10,11 +10,7 @@ from balancedstream.record.wording import format_duration, plural
 
 
 class MovesUnderWay:
-    """Follows moves from their decision to their end.
-
-    Attributes:
-        begun: moves that were decided so far.
-    """
+    """Follows moves from their decision to their end, and counts those that have begun."""
 
     def __init__(self) -> None:
         self.begun = 0

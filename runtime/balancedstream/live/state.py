@@ -58,30 +58,17 @@ def describe_briefly(query: str, operator: int | None) -> str:
 
 
 class RunState:
-    """Takes in the records of a run, as a `Spectator` does, and answers what the frame shows.
-
-    Attributes:
-        run: where and with what the run takes place.
-        moves: the moves under way.
-        decisions: the latest decision on each operator, and on the number of executors.
-        entries: what happened last, oldest first.
-        latest: the last finished batch of any query; None before the first.
-        batches: finished batches.
-        rows: rows that they read.
-        scale_actions: changes of the number of executors.
-        preparations: state that was loaded ahead of moves.
-        ended_s: when the run ended, seconds since the Unix epoch; None while it goes on.
-    """
+    """Takes in the records of a run, as a `Spectator` does, and answers what the frame shows."""
 
     def __init__(self, run: RunInfo) -> None:
         self.run = run
         self.moves = MovesUnderWay()
-        self.decisions: dict[tuple[str, int | None], DecisionRecord] = {}
-        self.entries: deque[Entry] = deque(maxlen=KEPT_ENTRIES)
+        self.decisions: dict[tuple[str, int | None], DecisionRecord] = {}  # the latest ones
+        self.entries: deque[Entry] = deque(maxlen=KEPT_ENTRIES)  # oldest first
         self.latest: BatchRecord | None = None
         self.batches = self.rows = self.scale_actions = 0
         self.preparations = start_preparation_totals()
-        self.ended_s: float | None = None
+        self.ended_s: float | None = None  # since the Unix epoch; None while the run goes on
         self._queries: dict[str, QueryState] = {}
         # A warning that Python prints while a record is taken in draws the frame, too.
         self._lock = threading.RLock()

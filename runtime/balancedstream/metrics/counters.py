@@ -30,27 +30,15 @@ _HEAT_WEIGHT = 0.2
 """Weight of the latest batch in a partition's heat: one slow task makes no hot partition."""
 
 
-_NO_LOSSES: dict[LossCause, int] = dict.fromkeys(get_args(LossCause), 0)
-
-
 @dataclass(slots=True)
 class Application:
-    """The application as a whole.
+    """The application as a whole; see the help texts in `catalogue`.
 
     Attributes:
-        epoch: of the plan in force; 0 before the first one.
-        moves: of state partitions, that have begun.
-        moves_settled: those whose partition has run on its target.
-        preparations: of moves, by outcome.
-        key_moves: keys assigned to another state partition.
-        key_moves_settled: those that have reached it.
-        scale_actions: by direction.
-        losses: of executors, by cause.
         executors: that take work, id to cores.
         live: how many executors take work; a scale action says so before the next batch does.
         wanted: executors requested; None before the first scale action.
         advised: executors that there should be; None unless scaling only advises.
-        restore_cost: of moved state, as estimated now.
     """
 
     epoch: int = 0
@@ -60,7 +48,9 @@ class Application:
     key_moves: int = 0
     key_moves_settled: int = 0
     scale_actions: dict[str, int] = field(default_factory=lambda: {"out": 0, "in": 0})
-    losses: dict[LossCause, int] = field(default_factory=lambda: dict(_NO_LOSSES))
+    losses: dict[LossCause, int] = field(
+        default_factory=lambda: dict.fromkeys(get_args(LossCause), 0)
+    )
     executors: dict[str, int] = field(default_factory=dict)
     live: int = 0
     wanted: int | None = None
@@ -94,33 +84,20 @@ class Partition:
     work: Work = field(default_factory=Work)
 
 
-_NO_DECISIONS: dict[str, int] = dict.fromkeys(get_args(DecisionKind), 0)
-
-
 @dataclass(slots=True)
 class Operator:
-    """One stateful operator.
-
-    Attributes:
-        partitions: every one that has run so far.
-        work: all of it so far, wherever it ran.
-        executors: work on each live executor.
-        decisions: how many of each kind.
-        balance: the last imbalance and its bound.
-        under_way: partitions that are not yet on their target.
-        prepared: whether state is loaded ahead of moves.
-        preparing: partitions whose target loads their state now.
-        hot_keys: of the last batch.
-    """
+    """One stateful operator; `balance` is its last imbalance with its bound."""
 
     partitions: dict[int, Partition] = field(default_factory=dict)
     work: Work = field(default_factory=Work)
     executors: dict[str, Work] = field(default_factory=dict)
-    decisions: Counter[str] = field(default_factory=lambda: Counter(_NO_DECISIONS))
+    decisions: Counter[str] = field(
+        default_factory=lambda: Counter(dict.fromkeys(get_args(DecisionKind), 0))
+    )
     balance: tuple[float, float] | None = None
-    under_way: int = 0
-    prepared: bool = False
-    preparing: int = 0
+    under_way: int = 0  # partitions that are not yet on their target
+    prepared: bool = False  # whether state is loaded ahead of moves
+    preparing: int = 0  # partitions whose target loads their state now
     hot_keys: tuple[KeySample, ...] = ()
 
     def add(self, task: TaskSample, heat: float) -> None:
@@ -141,13 +118,7 @@ class Operator:
 
 @dataclass(slots=True)
 class Stage:
-    """One kind of stage of a query.
-
-    Attributes:
-        tasks: sum over the batches of the tasks that can run at the same time.
-        longest_s: sum over the batches of the longest task.
-        executor_busy_s: live executor to the busy seconds of all its tasks.
-    """
+    """One kind of stage of a query; the first two fields are sums over its batches."""
 
     tasks: int = 0
     longest_s: float = 0.0
@@ -166,17 +137,13 @@ class Query:
     """One running query.
 
     Attributes:
-        last: its last batch.
         input_rows: of all batches, as are the sums below.
-        duration_s: of all batches.
         durations: number of batches in each bucket of the histogram; the last one is +Inf.
         driver_s: seconds without a task, by what the driver does.
         stages: the tasks, by kind of stage.
         idle_s: when Spark last said that it waits for data; None for never.
-        task_failures: attempts that failed.
         keys_under_way: keys not yet in their target partition; None where no key is balanced.
         last_key_arrival: last batch in which keys arrived; None before the first.
-        operators: by number.
     """
 
     last: BatchSample | None = None
@@ -204,7 +171,6 @@ class Shuffle:
     """One cost-aware shuffle.
 
     Attributes:
-        last: its last batch.
         errors: of the estimates and of equal costs, in the last batch that judged them.
         untrusted_batches: those that judged the estimates since these were last trusted.
         batches: by how they were routed.

@@ -74,8 +74,8 @@ MIN_BATCH_S = 0.001
 class Exporter(Metrics, Collector):
     """Counts what the loop tells it, and serves it at `/metrics`.
 
-    Every `on_…` method takes microseconds, `on_batch` some per partition. None of them fails or
-    depends on scrapes.
+    The methods of `Metrics` are described there. Each takes microseconds, `on_batch` some per
+    partition. None of them fails or depends on scrapes.
 
     Args:
         max_partition_series: series with a `partition` label over all queries, at least 0. If all
@@ -139,7 +139,6 @@ class Exporter(Metrics, Collector):
         self._server.close()
 
     def serve_report(self, render: Callable[[], str], version: Callable[[], object]) -> None:
-        """Serves the report of the run, as it was some seconds ago at the latest, at `/report`."""
         self._server.report.follow(render, version)
 
     def on_batch(
@@ -149,7 +148,6 @@ class Exporter(Metrics, Collector):
         executors: Mapping[str, int],
         stages: Sequence[StageSample] = (),
     ) -> None:
-        """Adds a finished micro-batch; the series of executors that are not named are removed."""
         # It may have started before the loop did.
         self._server.start_query(sample.query)
         period_s = max(sample.duration_s, sample.interval_s or 0.0, MIN_BATCH_S)
@@ -170,45 +168,37 @@ class Exporter(Metrics, Collector):
             self._choose_shown()
 
     def on_idle(self, query: str, at_s: float) -> None:
-        """Notes that a query waits for data, as Spark said at this time."""
         self._server.start_query(query)
         with self._lock:
             self._query(query).idle_s = at_s
 
     def on_executors(self, executors: Mapping[str, int]) -> None:
-        """Notes who takes work (id to cores), also in mid-batch; removes the series of others."""
         with self._lock:
             self._update_executors(executors)
 
     def on_loss(self, cause: LossCause) -> None:
-        """Adds an executor that was lost."""
         with self._lock:
             self._application.losses[cause] += 1
 
     def on_imbalance(self, query: str, operator: int, imbalance: float, bound: float) -> None:
-        """Notes how evenly an operator is spread."""
         with self._lock:
             self._operator(query, operator).balance = (imbalance, bound)
 
     def on_decision(self, query: str, operator: int, kind: str) -> None:
-        """Adds a balancing decision, "nothing to do" included."""
         with self._lock:
             self._operator(query, operator).decisions[kind] += 1
 
     def on_executors_advised(self, count: int) -> None:
-        """Notes how many executors there should be, where scaling only advises."""
         with self._lock:
             self._application.advised = count
 
     def on_moves_under_way(self, counts: Mapping[tuple[str, int], int]) -> None:
-        """Notes how many partitions are not yet on their target; 0 for operators left out."""
         with self._lock:
             for name, query in self._queries.items():
                 for number, operator in query.operators.items():
                     operator.under_way = counts.get((name, number), 0)
 
     def on_moves_prepared(self, counts: Mapping[tuple[str, int], int]) -> None:
-        """Notes for which operators state is loaded ahead of moves, and for how many just now."""
         with self._lock:
             for name, query in self._queries.items():
                 for number, operator in query.operators.items():
@@ -216,65 +206,53 @@ class Exporter(Metrics, Collector):
                     operator.preparing = counts.get((name, number), 0)
 
     def on_restore_cost(self, cost: RestoreCost) -> None:
-        """Notes what restoring moved state costs."""
         with self._lock:
             self._application.restore_cost = cost
 
     def on_epoch(self, epoch: int) -> None:
-        """Notes the epoch of the plan in force."""
         with self._lock:
             self._application.epoch = epoch
 
     def on_move(self) -> None:
-        """Adds a move that has begun."""
         with self._lock:
             self._application.moves += 1
 
     def on_preparation(self, outcome: PreparationOutcome, state_bytes: int, spent_s: float) -> None:
-        """State that a target loaded ahead of a move was of use, or not."""
         with self._lock:
             self._application.preparations[outcome].add(state_bytes, spent_s)
 
     def on_move_settled(self) -> None:
-        """Adds a move whose partition has run on its target executor."""
         with self._lock:
             self._application.moves_settled += 1
 
     def on_hot_keys(self, query: str, operator: int, keys: tuple[KeySample, ...]) -> None:
-        """Notes an operator's hottest keys, in place of those before."""
         with self._lock:
             self._operator(query, operator).hot_keys = keys
 
     def on_keys_under_way(self, query: str, count: int, last_arrival: int | None) -> None:
-        """Notes how many keys are not yet in their target partition, and the last arrivals."""
         with self._lock:
             self._query(query).keys_under_way = count
             self._query(query).last_key_arrival = last_arrival
 
     def on_key_moves(self, count: int) -> None:
-        """Adds keys that begin to move to another state partition."""
         with self._lock:
             self._application.key_moves += count
 
     def on_key_move_settled(self) -> None:
-        """Adds a key that has reached its target partition."""
         with self._lock:
             self._application.key_moves_settled += 1
 
     def on_scale(self, before: int, after: int, wanted: int) -> None:
-        """Adds a scale action: another number of executors was requested."""
         with self._lock:
             self._application.live = after
             self._application.wanted = wanted
             self._application.scale_actions["out" if wanted > before else "in"] += 1
 
     def on_task_failure(self, query: str) -> None:
-        """Adds a failed attempt of one of the query's tasks."""
         with self._lock:
             self._query(query).task_failures += 1
 
     def on_shuffle(self, record: ShuffleRecord) -> None:
-        """Adds a micro-batch of a cost-aware shuffle."""
         with self._lock:
             shuffle = self._shuffles.get(record.shuffle)
             if shuffle is None:
@@ -296,15 +274,12 @@ class Exporter(Metrics, Collector):
                     loads[partition] = loads.get(partition, 0.0) + load_s
 
     def on_query_started(self, query: str) -> None:
-        """Notes that a query runs; it has no series before its first batch."""
         self._server.start_query(query)
 
     def on_application_ended(self) -> None:
-        """Notes that Spark stopped."""
         self._server.end_application()
 
     def on_query_ended(self, query: str) -> None:
-        """Removes every series of the query; if it runs again, it starts from zero."""
         self._server.end_query(query)
         with self._lock:
             self._queries.pop(query, None)

@@ -25,9 +25,10 @@ class Page:
         }
         self._batch_durations: list[tuple[str, list[int], float]] = []
 
-    def add(self, metric: wire.Metric, value: float, *labels: str) -> None:
-        """Adds one value of a metric of the catalogue."""
-        self._values[metric].append((labels, value))
+    def add(self, metric: wire.Metric, value: float | None, *labels: str) -> None:
+        """Adds one value of a metric of the catalogue, if it is known."""
+        if value is not None:
+            self._values[metric].append((labels, value))
 
     def add_batch_durations(self, query: str, counts: Sequence[int], sum_s: float) -> None:
         """Adds a query's histogram: batches per bucket, and the sum of their seconds."""
@@ -73,10 +74,8 @@ def write_application(page: Page, build: Sequence[str], application: Application
         page.add(wire.EXECUTOR_LOSSES, losses, cause)
     page.add(wire.PLAN_EPOCH, application.epoch)
     page.add(wire.EXECUTORS, application.live)
-    if application.wanted is not None:
-        page.add(catalogue.EXECUTORS_WANTED, application.wanted)
-    if application.advised is not None:
-        page.add(catalogue.EXECUTORS_ADVISED, application.advised)
+    page.add(catalogue.EXECUTORS_WANTED, application.wanted)
+    page.add(catalogue.EXECUTORS_ADVISED, application.advised)
     for executor, cores in application.executors.items():
         page.add(wire.EXECUTOR_CORES, cores, executor)
 
@@ -87,12 +86,9 @@ def write_query(page: Page, name: str, query: Query) -> None:
     page.add_batch_durations(name, query.durations, query.duration_s)
     page.add(wire.INPUT_ROWS, query.input_rows, name)
     page.add(catalogue.TASK_FAILURES, query.task_failures, name)
-    if query.keys_under_way is not None:
-        page.add(wire.KEYS_UNDER_WAY, query.keys_under_way, name)
-    if query.last_key_arrival is not None:
-        page.add(wire.LAST_KEY_ARRIVAL, query.last_key_arrival, name)
-    if query.idle_s is not None:
-        page.add(wire.QUERY_IDLE_TIMESTAMP, query.idle_s, name)
+    page.add(wire.KEYS_UNDER_WAY, query.keys_under_way, name)
+    page.add(wire.LAST_KEY_ARRIVAL, query.last_key_arrival, name)
+    page.add(wire.QUERY_IDLE_TIMESTAMP, query.idle_s, name)
     for part, driver_s in query.driver_s.items():
         page.add(wire.DRIVER_SECONDS, driver_s, name, part)
     for kind, stage in query.stages.items():
@@ -111,10 +107,8 @@ def write_query(page: Page, name: str, query: Query) -> None:
         page.add(catalogue.INPUT_ROWS_PER_SECOND, last.input_rows / last.interval_s, name)
     if last.duration_s:
         page.add(catalogue.PROCESSED_ROWS_PER_SECOND, last.input_rows / last.duration_s, name)
-    if last.trigger_s is not None:
-        page.add(wire.TRIGGER_INTERVAL, last.trigger_s, name)
-    if last.backlog_rows is not None:
-        page.add(wire.BACKLOG_ROWS, last.backlog_rows, name)
+    page.add(wire.TRIGGER_INTERVAL, last.trigger_s, name)
+    page.add(wire.BACKLOG_ROWS, last.backlog_rows, name)
 
 
 def write_operator(

@@ -36,20 +36,10 @@ FORMAT = 1
 def write_history(history: History) -> Iterator[str]:
     """Yields a history line by line, without line ends."""
     yield _dump("run", history.run)
-    for kind, records in (
-        ("batch", history.batches),
-        ("move", history.moves),
-        ("key", history.key_samples),
-        ("key_move", history.key_moves),
-        ("scale", history.scales),
-        ("decision", history.decisions),
-        ("restart", history.restarts),
-        ("shuffle", history.shuffles),
-        ("query", history.queries),
-        ("totals", (history.totals,)),
-    ):
-        for record in records:
+    for kind, (_, of_history) in _KINDS.items():
+        for record in getattr(history, of_history):
             yield _dump(kind, record)
+    yield _dump("totals", history.totals)
 
 
 def read_history(lines: Iterable[str]) -> History:
@@ -89,18 +79,21 @@ def read_history(lines: Iterable[str]) -> History:
     return history
 
 
-_RECORDS: dict[str, type[Any]] = {
-    "run": RunInfo,
-    "batch": BatchRecord,
-    "move": MoveRecord,
-    "key": KeySample,
-    "key_move": KeyMoveRecord,
-    "scale": ScaleRecord,
-    "decision": DecisionRecord,
-    "restart": RestartRecord,
-    "shuffle": ShuffleRecord,
-    "query": QueryTotals,
-    "totals": RunTotals,
+_KINDS: dict[str, tuple[type[Any], str]] = {
+    "batch": (BatchRecord, "batches"),
+    "move": (MoveRecord, "moves"),
+    "key": (KeySample, "key_samples"),
+    "key_move": (KeyMoveRecord, "key_moves"),
+    "scale": (ScaleRecord, "scales"),
+    "decision": (DecisionRecord, "decisions"),
+    "restart": (RestartRecord, "restarts"),
+    "shuffle": (ShuffleRecord, "shuffles"),
+    "query": (QueryTotals, "queries"),
+}
+"""What a line is called, to its record and where the history has it."""
+
+_RECORDS = {"run": RunInfo, "totals": RunTotals} | {
+    kind: each for kind, (each, _) in _KINDS.items()
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set, Sized
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from balancedstream.core.balance.hotspots import Move
 from balancedstream.core.balance.imbalance import ImbalanceMeasurement
@@ -25,20 +25,14 @@ from balancedstream.record.records import (
 from balancedstream.record.spectators import Metrics, Spectator
 
 
+@dataclass(eq=False)
 class Journal:
     """Writes down what happens, shows it, and serves it as metrics."""
 
-    def __init__(
-        self,
-        history: History,
-        spectator: Spectator,
-        metrics: Metrics,
-        clock: Callable[[], float],
-    ) -> None:
-        self._history = history
-        self._spectator = spectator
-        self._metrics = metrics
-        self._clock = clock
+    _history: History
+    _spectator: Spectator
+    _metrics: Metrics
+    _clock: Callable[[], float]
 
     def note(self, text: str) -> None:
         """Shows a sentence to whoever watches."""

@@ -1,4 +1,9 @@
-"""The records of one run: what was observed, decided and done."""
+"""The records of one run: what was observed, decided and done.
+
+In all of them, `query` is the query's stable name or id, `operator` is Spark's operator id within
+the query, `batch` is the number of a micro-batch, and `reason` is for a person. Points in time are
+in seconds since the Unix epoch.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +43,6 @@ class OperatorBatchLoad:
     """What one stateful operator's partitions cost in one micro-batch, and where they ran.
 
     Attributes:
-        operator: Spark's operator id within the query.
         name: the operator's short name, for instance "stateStoreSave".
         partition_busy_s: busy seconds, indexed by state partition; 0.0 where no task reported.
             Empty once the history has let go of this detail.
@@ -74,9 +78,6 @@ class BatchRecord:
     """One finished micro-batch.
 
     Attributes:
-        query: the query's stable name or id.
-        batch: micro-batch number.
-        finished_s: seconds since the Unix epoch.
         duration_ms: trigger execution, planning and commit included.
         input_rows: rows read from the sources.
         backlog_rows: rows that wait at the sources; None where no source says.
@@ -114,13 +115,7 @@ PreparationOutcome = Literal["used", "wasted", "failed"]
 
 @dataclass(slots=True)
 class Preparations:
-    """State that was loaded ahead of moves, of one outcome.
-
-    Attributes:
-        moves: whose targets loaded it.
-        state_bytes: its size.
-        spent_s: seconds that the targets loaded it, beside the batches.
-    """
+    """State that was loaded ahead of moves, of one outcome."""
 
     moves: int = 0
     state_bytes: int = 0
@@ -149,18 +144,12 @@ class MoveRecord:
     partition, a lost target, a withdrawn plan). Until then it is under way.
 
     Attributes:
-        query: the query's stable name or id.
-        operator: Spark's operator id within the query.
         partition: state partition, 0-based.
         source: executor that held the partition; "" if none did.
         target: executor that is to hold it.
-        decided_s: seconds since the Unix epoch.
-        reason: why it moves, for a person.
         decided_after_batch: the last finished batch at that time; the move can show in the next.
         settled_s: when the first batch that ran the partition on the target had finished.
         restore_s: seconds that task spent on loading the partition's state.
-        dropped_s: when the move was given up.
-        dropped_reason: why it was given up.
         preparing: whether the target loads the state now, beside the batches.
         prepared_s: seconds that this took; None if the moved task must load the state itself.
     """
@@ -197,19 +186,12 @@ class KeyMoveRecord:
     It ends as a `MoveRecord` does.
 
     Attributes:
-        query: the query's stable name or id.
-        operator: Spark's operator id within the query.
         key: the key, as text or hashed.
         source: state partition that held the key, 0-based.
         target: state partition that is to hold it.
-        decided_s: seconds since the Unix epoch.
-        reason: why it moves, for a person.
         decided_after_batch: the last finished batch at that time; the move can show in the next
             but one, since the state is handed over at a batch's end.
         settled_s: when the first batch that had the key in the target had finished.
-        settled_batch: number of that batch.
-        dropped_s: when the move was given up.
-        dropped_reason: why it was given up.
     """
 
     query: str
@@ -240,11 +222,9 @@ class ScaleRecord:
     """One change of the number of executors.
 
     Attributes:
-        at_s: seconds since the Unix epoch.
         executors_before: executors at that time.
         executors_after: executors asked for.
         verdict: what was found, for instance "capacity" or "skew".
-        reason: why, for a person.
     """
 
     at_s: float
@@ -259,7 +239,6 @@ class DecisionRecord:
     """One decision, "nothing to do" included.
 
     Attributes:
-        at_s: seconds since the Unix epoch.
         query: the query's stable name or id; "" for one about the whole application.
         operator: Spark's operator id; None for a decision about the query or application.
         kind: what the decision came to.
@@ -310,7 +289,6 @@ class QueryTotals:
     """Counters of one query over the whole run.
 
     Attributes:
-        query: the query's stable name or id.
         rows: rows read from the sources.
         batches: finished micro-batches.
         restarts: restarts inside the run.

@@ -68,6 +68,7 @@ def render_page(history: History, summary: RunSummary, refresh_s: int | None = N
     figures = {query.query: query for query in summary.queries}
     # the history may have grown since the summary was made
     records = [query for query in records_by_query(history) if query.totals.query in figures]
+    refresh = f'<meta http-equiv="refresh" content="{refresh_s}">\n' if refresh_s else ""
     style = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
     title = f"BalancedStream: {summary.app}"
     sections = [
@@ -97,15 +98,11 @@ def render_page(history: History, summary: RunSummary, refresh_s: int | None = N
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">\n"
-        f"{_refresh(refresh_s)}"
+        f"{refresh}"
         f"{element('title', clean(title))}\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(section for section in sections if section)
         + "\n</main>\n</body>\n</html>\n"
     )
-
-
-def _refresh(refresh_s: int | None) -> str:
-    return "" if refresh_s is None else f'<meta http-equiv="refresh" content="{refresh_s}">\n'
 
 
 def _heading(summary: RunSummary) -> str:

@@ -224,13 +224,8 @@ def place_orphans(
 ) -> tuple[Move, ...]:
     """Give an executor to each partition that has no live one; the other partitions stay.
 
-    The heaviest partition goes first, each where it adds least to the busy time.
-
-    Args:
-        loads: busy seconds a batch of each partition; 0 for a partition that only `placement` has.
-        placement: id of the executor that ran each partition last, live or lost.
-        executors: live executors, id to cores.
-        base_s: as for `diminish`.
+    The heaviest partition goes first, each where it adds least to the busy time. Arguments are as
+    for `diminish`.
 
     Returns:
         A move for each partition without a live executor.

@@ -51,13 +51,7 @@ def measure_imbalance(
     executors: Mapping[str, int],
     base_s: Mapping[str, float] = MappingProxyType({}),
 ) -> ImbalanceMeasurement:
-    """Measure how uneven a placement is.
-
-    Args:
-        loads: busy seconds a batch of each partition.
-        placement: id of the executor that runs each partition.
-        executors: live executors, id to cores.
-        base_s: busy seconds a batch of each executor that cannot move; not part of `loads`.
+    """Measure how uneven a placement is; arguments are as for `hotspots.diminish`.
 
     Raises:
         InvalidInputError: there is no executor, an executor has no core, or a load is negative or
@@ -103,6 +97,8 @@ def find_bound(
 ) -> float:
     """A lower bound on the imbalance of any placement: the highest of these bounds.
 
+    Loads of partitions (`weights`) and of executors (`base`) are whole numbers in the same unit.
+
     - The mean, the highest base load, and the heaviest partition on the executor where it adds
       least.
     - The k heaviest partitions spread over the k biggest executors. This bound and the next ones
@@ -112,11 +108,6 @@ def find_bound(
       partition.
     - Pigeonhole: if there is one partition more than each core's share allows, some executor takes
       one more, even if all those partitions are the lightest.
-
-    Args:
-        weights: load of each partition, as whole numbers.
-        executors: live executors, id to cores.
-        base: base load of each executor, in the same unit.
 
     >>> find_bound([6, 1, 1], {"a": 1, "b": 1}, {"a": 0, "b": 0})
     1.5

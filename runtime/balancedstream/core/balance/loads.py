@@ -154,13 +154,7 @@ def prune(
     now_s: float,
     current: Set[tuple[str, int]] = frozenset(),
 ) -> list[_Sample]:
-    """Keep the samples that this window or a later one can need, in their order.
-
-    Args:
-        samples: samples of the running queries.
-        policy: as for `measure`.
-        now_s: current time on the clock of the samples' `finished_s`.
-        current: batches that count at any age, as (query, batch).
+    """Keep the samples that this window or a later one can need; arguments are as for `measure`.
 
     >>> from balancedstream.core.policy import WindowPolicy
     >>> old, new = (

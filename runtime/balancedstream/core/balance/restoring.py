@@ -98,11 +98,7 @@ def learn_restore(cost: RestoreCost, state_bytes: int, load_s: float) -> Restore
     """Learn from one load of a partition's state, in a task or ahead of a move.
 
     If an operator loads state ahead of moves, only these loads count, not the restores in tasks.
-
-    Args:
-        cost: the costs known so far.
-        state_bytes: size of the state.
-        load_s: seconds that the load took.
+    `cost` is what was known so far.
 
     >>> round(learn_restore(RestoreCost(fixed_s=0.1), 500_000, 0.2).fixed_s, 2)
     0.13
@@ -140,10 +136,6 @@ def fit_keys(cost: RestoreCost, budget_s: float) -> int:
     Within the budget, one task can hand over this many keys and take over as many. This limits all
     keys that an epoch asks for. It also limits the keys that one task hands over because a record
     touched them. So if several tasks hand keys to one partition, that batch may exceed the budget.
-
-    Args:
-        cost: the costs known so far.
-        budget_s: seconds that handoffs may add to a micro-batch.
 
     >>> fit_keys(RestoreCost(key_s=0.005), budget_s=1.0)
     100

@@ -39,13 +39,8 @@ def weigh(
 ) -> dict[int, Group]:
     """Check the values of each partition, and turn its load into a whole number.
 
-    Args:
-        loads: busy seconds a batch of each partition; 0 for a partition that only `placement` has.
-        placement: id of the executor that runs each partition.
-        heaviest_s: the load that becomes 2**40, in seconds; see `find_heaviest`.
-        state_bytes: size of each partition's state; 0 for partitions left out.
-        move_cost_s: seconds to restore each partition's state once; 0 for partitions left out.
-        horizon_batches: number of batches within which a restore must pay off.
+    The load of `heaviest_s` seconds becomes 2**40; see `find_heaviest`. The other arguments are as
+    for `hotspots.diminish`.
 
     Returns:
         Each partition as a group of one.

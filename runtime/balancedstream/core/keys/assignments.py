@@ -241,21 +241,9 @@ def assign(
     A sketch may overestimate. If the keys of a partition seem to cost more than the partition, they
     share the cost of the partition.
 
-    The result depends only on the values, not on the order of keys or of a mapping.
-
-    Args:
-        keys: the hot keys, each once.
-        loads: busy seconds a batch of each partition, hot keys included.
-        placement: id of the executor that runs each partition.
-        executors: live executors, id to cores.
-        thresholds: as for `diminish`.
-        state_bytes: size of each partition's state, as for `diminish`.
-        move_cost_s: seconds to restore each partition's state, as for `diminish`.
-        base_s: busy seconds a batch of each executor that cannot move, as for `diminish`.
-        scatter: standard error of an executor's load, as for `diminish`.
-
-    Returns:
-        The decision.
+    The result depends only on the values, not on the order of keys or of a mapping. `keys` are the
+    hot keys, each once; the loads of partitions include them. All other arguments are as for
+    `diminish`.
 
     Raises:
         InvalidInputError: a key appears twice or is in an unknown partition, a cost is negative or

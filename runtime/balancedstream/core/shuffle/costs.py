@@ -49,6 +49,8 @@ MIN_RECORDS: Final = 64
 """At least this many records judge the estimates, because with fewer, chance can cause any error.
 Smaller micro-batches are judged together."""
 
+_SUMS = ("real_s", "unattributed_s", "judged_s", "error_s", "equal_error_s")
+
 _MAGIC = b"BSC2"
 
 
@@ -82,29 +84,15 @@ class MeasuredCosts:
         Raises:
             InvalidInputError: the sketches cannot be merged.
         """
-        return MeasuredCosts(
-            sketch=_merge(self.sketch, other.sketch),
-            estimated_s=self.estimated_s + other.estimated_s,
-            real_s=self.real_s + other.real_s,
-            unattributed_s=self.unattributed_s + other.unattributed_s,
-            judged_s=self.judged_s + other.judged_s,
-            error_s=self.error_s + other.error_s,
-            equal_error_s=self.equal_error_s + other.equal_error_s,
-        )
+        sums = {
+            name: getattr(self, name) + getattr(other, name) for name in ("estimated_s", *_SUMS)
+        }
+        return MeasuredCosts(_merge(self.sketch, other.sketch), **sums)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The sums over micro-batches that judge the estimates; fields are as in `MeasuredCosts`.
-
-    Attributes:
-        records: number of measured records.
-        real_s: real cost of the records, in seconds.
-        unattributed_s: cost that no record can be blamed for, in seconds.
-        judged_s: real cost of the records that judge the estimates, in seconds.
-        error_s: error of the estimates, in seconds.
-        equal_error_s: error of equal costs, in seconds.
-    """
+    """The sums over micro-batches that judge the estimates; fields are as in `MeasuredCosts`."""
 
     records: int = 0
     real_s: float = 0.0
@@ -115,14 +103,8 @@ class Evidence:
 
     def add(self, measured: MeasuredCosts) -> Evidence:
         """Add the measurements of one more micro-batch."""
-        return Evidence(
-            records=self.records + measured.sketch.records,
-            real_s=self.real_s + measured.real_s,
-            unattributed_s=self.unattributed_s + measured.unattributed_s,
-            judged_s=self.judged_s + measured.judged_s,
-            error_s=self.error_s + measured.error_s,
-            equal_error_s=self.equal_error_s + measured.equal_error_s,
-        )
+        sums = {name: getattr(self, name) + getattr(measured, name) for name in _SUMS}
+        return Evidence(self.records + measured.sketch.records, **sums)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 Rivetti et al., "Online scheduling for shuffle grouping in distributed stream processing
 systems" (Online Shuffle Grouping, OSG), keeps the known costs in sketches. The two Count-Min
-matrices, their size, the estimate, and the test for stability follow the authors' code. The hash,
-time in whole nanoseconds, the estimate for an unseen item, and the limits of the parameters are our
-own design.
+matrices, their size, and the estimate follow the authors' code. The hash, time in whole
+nanoseconds, the estimate for an unseen item, and the limits of the parameters are our own design.
 
 Costs add up in whole numbers, so sketches merged in any order are equal to the last bit: a task
 that runs again routes as it did before.
@@ -15,10 +14,9 @@ from __future__ import annotations
 import math
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import blake2b
 from numbers import Real
-from operator import sub
 from typing import Final
 
 from balancedstream.core.shuffle.matrices import add_matrices, from_little_endian, to_little_endian
@@ -275,12 +273,6 @@ class CostSketch:
         self._cost_ns = cost_ns
         self._unseen_s = None
 
-    def list_means(self) -> array[float]:
-        """The mean cost of every cell: W / F in nanoseconds, row by row; 0.0 where F is 0."""
-        cells = zip(self._costs_ns, self._counts, strict=True)
-        # W is 0 wherever F is 0, so any divisor gives 0 there.
-        return array("d", [float(cost_ns) / (count or 1) for cost_ns, count in cells])
-
     def with_cells(self, counts: bytes, costs_ns: bytes) -> CostSketch:
         """A sketch with other cells and the same hash.
 
@@ -375,23 +367,5 @@ def restore_sketch(data: bytes) -> CostSketch:
     return sketch
 
 
-def measure_change(before: Sequence[float], after: Sequence[float]) -> float:
-    """How far the mean costs moved: eta = sum |after - before| / sum after, over all cells.
-
-    Args:
-        before: the earlier mean costs, from `CostSketch.list_means`.
-        after: the later mean costs, of the same length.
-
-    Returns:
-        0.0 if nothing changed, or if all costs are 0.
-
-    >>> measure_change([1.0, 0.0, 2.0], [1.0, 1.0, 2.0])
-    0.25
-    """
-    total = math.fsum(after)
-    return math.fsum(map(abs, map(sub, after, before))) / total if total else 0.0
-
-
 def _digest(data: bytes, salt: bytes = b"") -> int:
-    """64 bits of hash."""
     return int.from_bytes(blake2b(data, digest_size=8, salt=salt).digest(), "little")

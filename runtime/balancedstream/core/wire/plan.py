@@ -15,7 +15,7 @@ left out, and is written only where it says something that an older release must
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from balancedstream.core.policy import MigrationPolicy, knobs
 from balancedstream.core.wire.strict_json import (
@@ -73,7 +73,7 @@ class KeyPlacement:
         >>> KeyPlacement("q", "7", 3).write()
         '{"key":"7","partition":3,"query":"q"}'
         """
-        return write_json({"query": self.query, "key": self.key, "partition": self.partition})
+        return write_json(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +164,7 @@ class Plan:
             "epoch": self.epoch,
             "executors": self.executors,
             "placement": placement,
-            "routes": [
-                {"query": placed.query, "key": placed.key, "partition": placed.partition}
-                for placed in self.key_placements
-            ],
+            "routes": [asdict(placed) for placed in self.key_placements],
             **_ASKED_OF_PLANS,
         }
         if self.effective_batch is not None:

@@ -40,11 +40,7 @@ def read_preparation(row: Sequence[Any]) -> Preparation:
 
 
 def is_in_rocksdb(metrics: Sequence[Sequence[str]]) -> bool:
-    """Whether every state store reports the metrics of Spark's `RocksDBStateStoreProvider`.
-
-    Args:
-        metrics: the names of each stateful operator's own metrics.
-    """
+    """Whether the metrics of every operator are those of Spark's `RocksDBStateStoreProvider`."""
     return all(any(name.startswith("rocksdb") for name in names) for names in metrics)
 
 
@@ -114,11 +110,7 @@ def sum_tasks(
 
 
 def find_executors(tasks: Iterable[TaskSample]) -> dict[int, dict[int, str]]:
-    """By operator and partition, where it ran.
-
-    Args:
-        tasks: in the order of operators.
-    """
+    """By operator and partition, where it ran; the tasks are in the order of operators."""
     return {
         operator: {task.partition: task.executor for task in of_operator}
         for operator, of_operator in groupby(tasks, attrgetter("operator"))

@@ -17,9 +17,6 @@ from pyspark.sql import SparkSession
 FORMATS = {"v1": "1", "v2": "2"}
 """The first line of a commit, to the format of the state. Others do not tell."""
 
-DEFAULT_FORMAT = "1"
-"""Spark's own; also that of Spark 3.5, which has no such setting."""
-
 
 def find_format(spark: SparkSession, checkpoint: str) -> str | None:
     """The format of a checkpoint, by its newest commit.

@@ -57,10 +57,11 @@ def around_state_reads(fit: Fit) -> Iterator[None]:
 
     @wraps(usual)
     def wrapped(reader: DataFrameReader, *args: Any, **options: Any) -> Any:
-        source = str(options.get("format") or (args[1:] or (None,))[0] or _read(reader, "source"))
+        java = reader._jreader
+        source = str(options.get("format") or (args[1:] or (None,))[0] or _read(java, "source"))
         path = options.get("path") or (args[0] if args else None)
         if path is None and source in STATE_SOURCES:
-            given = _read(reader, "extraOptions")
+            given = _read(java, "extraOptions")
             path = given.get("path").get() if given.contains("path") else None
         if source not in STATE_SOURCES or not isinstance(path, str):
             return usual(reader, *args, **options)
@@ -74,9 +75,8 @@ def around_state_reads(fit: Fit) -> Iterator[None]:
         setattr(DataFrameReader, "load", usual)  # noqa: B010 - mypy
 
 
-def _read(reader: DataFrameReader, field: str) -> Any:
-    """What was set on a reader; Spark has no method for it."""
-    java = reader._jreader
+def _read(java: Any, field: str) -> Any:
+    """What was set on a reader or writer; Spark has no method for it."""
     owner = java.getClass()
     while owner is not None:
         try:
@@ -107,9 +107,7 @@ def _wrap(start: Callable[..., Any], fit: Fit) -> Callable[..., Any]:
 
 
 def _read_options(writer: DataStreamWriter) -> dict[str, str]:
-    """What was set on a writer, by lower-case name; Spark has no method for it."""
-    field = writer._jwrite.getClass().getDeclaredField("extraOptions")
-    field.setAccessible(True)
-    found = field.get(writer._jwrite)
+    """The options of a writer that name places, by lower-case name."""
+    found = _read(writer._jwrite, "extraOptions")
     names = ("checkpointlocation", "path", "queryname")
     return {name: found.get(name).get() for name in names if found.contains(name)}

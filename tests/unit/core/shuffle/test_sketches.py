@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
+from shuffle_simulation.measuring import list_means, measure_change
 
-from balancedstream.core.shuffle.sketches import CostSketch, measure_change
+from balancedstream.core.shuffle.sketches import CostSketch
 from balancedstream.errors import InvalidInputError
 
 Record = tuple[bytes, float]
@@ -308,7 +309,7 @@ def test_numpy_reads_the_matrices_and_estimates_the_same(seen: list[Record], see
         least = of_item[counts[of_item].argmin()]
         assert sketch.estimate(item) == costs_ns[least] / counts[least] / 1e9
     means = np.divide(costs_ns, counts, out=np.zeros(cells), where=counts > 0)
-    assert sketch.list_means().tolist() == means.tolist()
+    assert list_means(sketch).tolist() == means.tolist()
 
 
 def test_bytes_that_are_no_sketch_or_were_damaged_are_refused() -> None:
@@ -322,7 +323,7 @@ def test_bytes_that_are_no_sketch_or_were_damaged_are_refused() -> None:
 
 def test_mean_costs_are_listed_for_every_cell() -> None:
     sketch = sketch_of([(b"a", 0.001), (b"a", 0.003)])
-    means = sketch.list_means()
+    means = list_means(sketch)
     assert len(means) == sketch.rows * sketch.columns
     assert [means[cell] for cell in sketch.locate(b"a")] == [2e6] * sketch.rows
     assert sum(means) == 2e6 * sketch.rows
