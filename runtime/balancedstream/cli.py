@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write_any_text(*streams: TextIO) -> None:
-    """Has a terminal or file whose encoding lacks a character show its code instead."""
+    """Makes streams show the code of a character that their encoding lacks."""
     for stream in streams:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

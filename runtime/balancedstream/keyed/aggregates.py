@@ -338,7 +338,7 @@ class MergingProcessor(StatefulProcessor):
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
-        """The window ended."""
+        """Removes the state of a window that ended; returns its result if results come once."""
         state = self._read_state()
         if state is None:
             return

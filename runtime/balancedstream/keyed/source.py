@@ -43,7 +43,7 @@ class ControlSource(DataSource):
         return SOURCE
 
     def streamReader(self, schema: StructType) -> ControlReader:
-        """The reader.
+        """Makes the reader.
 
         Spark calls this when the query starts, and again to read rows.
 

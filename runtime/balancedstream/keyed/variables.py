@@ -126,15 +126,15 @@ class ExpiringValues(_Expiring):
         return (tuple(row[:-1]) for row in self._state.get() if not self._clock.is_over(row))
 
     def put(self, newState: list[Row]) -> None:
-        """Replaces them all."""
+        """Replaces all values."""
         self._state.put([self._stamp(value) for value in newState])
 
     def appendValue(self, newState: Row) -> None:
-        """Adds one."""
+        """Adds a value."""
         self._state.appendValue(self._stamp(newState))
 
     def appendList(self, newState: list[Row]) -> None:
-        """Adds several."""
+        """Adds several values."""
         self._state.appendList([self._stamp(value) for value in newState])
 
 
@@ -168,11 +168,11 @@ class ExpiringEntries(_Expiring):
         )
 
     def keys(self) -> Iterator[Row]:
-        """Their keys."""
+        """The keys of the entries that have not expired."""
         return (key for key, _ in self.iterator())
 
     def values(self) -> Iterator[Row]:
-        """Their values."""
+        """The values of the entries that have not expired."""
         return (value for _, value in self.iterator())
 
     def removeKey(self, key: Row) -> None:

@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def check_report_dir(options: AgentOptions) -> AgentOptions:
-    """The options, without a report that cannot be written: that is said, and ends nothing."""
+    """The options; without a report if it cannot be written, which the agent says."""
     if options.report_dir is None:
         return options
     try:
@@ -145,7 +145,7 @@ def open_view(run: RunInfo) -> PlainView:
 
 
 def serve(exporter: Exporter, options: AgentOptions) -> None:
-    """Serves /metrics, if it is asked for; what prevents it is said, and prevents nothing else."""
+    """Serves /metrics if a port is set; if that fails, the agent says so and goes on."""
     if options.metrics_port is None:
         return
     name = f"{PREFIX}metrics.port={options.metrics_port}"

@@ -152,7 +152,7 @@ def attach(
 
 
 def _name_application(spark: SparkSession) -> str:
-    """Its name; that of the script, if PySpark had to make one up."""
+    """The application's name, or the script's if the application has none."""
     name = spark.sparkContext.appName
     return Path(sys.argv[0]).name or name if name == UNNAMED_APPLICATION else name
 

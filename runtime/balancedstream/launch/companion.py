@@ -118,7 +118,7 @@ class Companion:
         self._ended = threading.Event()
 
     def begin(self) -> None:
-        """Stands ready.
+        """Serves metrics, follows plans, and waits for the script to import PySpark.
 
         Raises:
             BalancedStreamError: the run cannot begin.
@@ -139,7 +139,7 @@ class Companion:
         when_imported(CONTEXT_MODULES, self._await_context)
 
     def _await_context(self, module: ModuleType) -> None:
-        """Has the first context that the script makes open what goes with contexts."""
+        """Opens what goes with Spark contexts before the script makes its first one."""
         made: Any = module.SparkContext
         usual = made.__init__
 
@@ -272,7 +272,7 @@ class Companion:
         os.kill(os.getpid(), number)
 
     def _comes_again(self, number: int, frame: FrameType | None) -> bool:
-        """Has a signal come once more if the end would wait for what it interrupted."""
+        """Sends a signal once more, later, if the end would wait for what it interrupted."""
         from balancedstream.live.streams import is_printing  # noqa: PLC0415
 
         if self._times_again == MOST_AGAIN or not is_printing(frame):

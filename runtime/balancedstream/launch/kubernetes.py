@@ -112,7 +112,7 @@ class ClusterPlanChannel:
 
     Args:
         api: the API server.
-        stream: whose plans.
+        stream: the BalancedStream whose plans the driver follows.
         application: Spark's id of the application, where a new driver is a new application that
             must not follow the plans of the last one; empty where plans outlive drivers.
         scales: whether the driver adds and removes executors; the answers say so.

@@ -125,11 +125,11 @@ class LinesAbove(io.TextIOBase):
                 self._print([rest])
 
     def isatty(self) -> bool:
-        """It is, so that libraries go on writing for a person."""
+        """Says yes, so that libraries go on writing for a person."""
         return True
 
     def writable(self) -> bool:
-        """It is."""
+        """Says yes."""
         return True
 
     def fileno(self) -> int:

@@ -57,7 +57,7 @@ def prepare_directory(directory: str | Path, option: str = "report") -> Path:
 def publish_report(
     history: History, directory: Path, say: Callable[[str], None], notes: Sequence[str] = ()
 ) -> None:
-    """Writes the report and says its outcome; a full disk is said, and ends nothing."""
+    """Writes the report and says its outcome, or says why it could not be written."""
     try:
         summary = write_report(history, directory, notes)
     except OSError as error:

@@ -46,7 +46,7 @@ def describe_outcome(summary: RunSummary) -> str:
 
 
 def _describe_imbalance(summary: RunSummary) -> str:
-    """Nothing moved: says how even the load was."""
+    """Describes how even the load was where nothing moved."""
     nothing = "Nothing moved" if summary.ended_s is not None else "Nothing has moved yet"
     if not any(query.has_state for query in summary.queries):
         return f"{nothing}: no query has state."

@@ -126,7 +126,7 @@ def _heading(summary: RunSummary) -> str:
 
 
 def _describe_last_decision(summary: RunSummary) -> str:
-    """Of a run that goes on: what was decided last, and why."""
+    """Names the last decision and its reason, while a run goes on."""
     if summary.ended_s is not None or not summary.decision_list:
         return ""
     last = summary.decision_list[-1]

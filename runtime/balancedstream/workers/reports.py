@@ -30,7 +30,7 @@ class ReportParam(AccumulatorParam[tuple[Any, ...]]):  # type: ignore[misc]
         return {"_take": None}
 
     def zero(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        """No report."""
+        """An empty tuple, which stands for no report."""
         return ()
 
     def addInPlace(  # noqa: N802 - Spark's name

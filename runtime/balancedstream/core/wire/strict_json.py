@@ -67,7 +67,7 @@ def _no_constant(name: str) -> NoReturn:
 def check_object(
     path: str, value: object, *, required: Sequence[str], optional: Sequence[str]
 ) -> dict[str, Any]:
-    """A JSON object that has all required fields and no unknown ones."""
+    """Checks that a JSON object has all required fields and no unknown ones, and returns it."""
     fields = check_mapping(path, value)
     allowed = [*required, *optional]
     for name in fields:
@@ -82,33 +82,33 @@ def check_object(
 
 
 def check_mapping(path: str, value: object) -> dict[str, Any]:
-    """A JSON object."""
+    """Checks that a value is a JSON object, and returns it."""
     if not isinstance(value, dict):
         refuse(path, "an object", value)
     return value
 
 
 def check_array(path: str, value: object) -> tuple[Any, ...]:
-    """A JSON array."""
+    """Checks that a value is a JSON array, and returns its items."""
     if not isinstance(value, list):
         refuse(path, "an array", value)
     return tuple(value)
 
 
 def check_name(path: str, value: object) -> None:
-    """Text that is not empty."""
+    """Checks that a value is text that is not empty."""
     if not isinstance(value, str) or not value:
         refuse(path, "text that is not empty", value)
 
 
 def check_integer(path: str, value: object, least: int, most: int = _MAX_INTEGER) -> None:
-    """An integer within limits, both inclusive."""
+    """Checks that a value is an integer within limits, both inclusive."""
     if type(value) is not int or not least <= value <= most:
         refuse(path, f"an integer from {least} to {most}", value)
 
 
 def check_switch(path: str, value: object) -> None:
-    """True or false."""
+    """Checks that a value is true or false."""
     if not isinstance(value, bool):
         refuse(path, "true or false", value)
 

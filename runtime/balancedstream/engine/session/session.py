@@ -223,7 +223,7 @@ def _tune(
 
 
 def _driver_traits() -> Traits:
-    """Of the driver's version, which need not be PySpark's: SPARK_HOME may name another Spark."""
+    """The traits of the driver's Spark; SPARK_HOME may name another version than PySpark's."""
     jvm: Any = SparkContext._jvm
     return find_traits(jvm.org.apache.spark.package.SPARK_VERSION())
 
@@ -251,7 +251,7 @@ def describe_cluster(user: Mapping[str, str], local: LocalExecutors) -> dict[str
 
 
 def _place_workers(user: Mapping[str, str]) -> dict[str, str]:
-    """Has Python functions run in the script's folder, as they do with `local[*]`."""
+    """Makes Python functions run in the script's folder, as they do with `local[*]`."""
     try:
         folder = Path.cwd()
     except FileNotFoundError:
