@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from harness.benchmark import prepare, run
 from harness.results import Case
+from simulation.bounds import find_bound
 from simulation.figures import Figures, compute_figures
 from simulation.model import Job
 from simulation.operated import run_operated
@@ -59,6 +60,7 @@ def main() -> None:
                 way: figures.to_json()
                 for way, figures in compare(job, work.trace, work.seed).items()
             }
+            measured["bound"] = asdict(find_bound(job, work.trace, work.seed, MOST))
             settings = {**asdict(job), "hours": hours, "objective_s": job.objective_s, "most": MOST}
             benchmark.record(None, case, settings, measured)
 

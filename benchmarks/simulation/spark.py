@@ -41,6 +41,10 @@ BOUND_BATCHES = 3
 """A bound ends that was not renewed for so many batches."""
 
 
+STARTS = (0.8, 1.2)
+"""The shortest and the longest start of an executor, over that of its job."""
+
+
 @dataclass(frozen=True)
 class BatchRun:
     """One batch as it was: when it ran, and which rows it read."""
@@ -224,7 +228,7 @@ class VirtualSpark(Engine):
     def set_executor_count(self, count: int) -> bool:
         """Executors that are missing come later; requests that are not needed any more end."""
         while len(self._cores) + len(self._coming) < count:
-            self._coming.append(self.now_s + self.job.start_s * self.chance.uniform(0.8, 1.2))
+            self._coming.append(self.now_s + self.job.start_s * self.chance.uniform(*STARTS))
         self._coming.sort()
         while self._coming and len(self._cores) + len(self._coming) > count:
             self._coming.pop()

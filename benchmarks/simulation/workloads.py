@@ -64,7 +64,10 @@ def make_workload(kind: str, number: int, hours: float = HOURS) -> Workload:
 HELD_OUT: dict[str, Callable[[Job, random.Random], Job]] = {
     "base": lambda job, _: job,
     "slow start": lambda job, chance: replace(job, start_s=chance.uniform(60.0, 120.0)),
-    "trigger 1 s": lambda job, _: replace(job, trigger_s=1.0, splits=8, partitions=16),
+    # Tasks of a stream with so short batches are few and quick.
+    "trigger 1 s": lambda job, _: replace(
+        job, trigger_s=1.0, splits=16, partitions=16, task_s=0.03, driver_s=0.15
+    ),
     "trigger 60 s": lambda job, _: replace(job, trigger_s=60.0),
     "no trigger": lambda job, _: replace(job, trigger_s=0.0),
     "noise": lambda job, _: replace(job, noise=0.5),
