@@ -88,6 +88,7 @@ def test_what_cannot_be_balanced_is_refused_with_the_field_named(
         .start()
     )
     while not query.lastProgress:
+        assert query.exception() is None
         time.sleep(0.1)
     query.stop()
     planned = {*(tmp_path / "plain" / "offsets").iterdir()}
