@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from children import read_children, strip
@@ -83,7 +84,8 @@ def assert_declared_is_what_runs(kube: Kube, stream: Stream) -> None:
     if "targetRef" not in spec:
         by_name = {(kind, child["metadata"]["name"]): child for (kind, _), child in there.items()}
         partitions = found["status"]["partitions"]
-        assert list(find_differences(spec, stream.name, partitions, by_name)) == []
+        found_differences = list(find_differences(spec, stream.name, partitions, by_name))
+        assert not found_differences, "; ".join(found_differences)
 
 
 def wait_until_acted(stream: Stream, *, or_failed: bool = False) -> dict[str, Any]:
@@ -117,9 +119,18 @@ def name_refusal(change: tuple[Mutation, ...], error: ApiException) -> str:
     assert error.status in {400, 422} or "typed patch object" in said, f"{error.status}: {said}"
     if "error decoding YAML" in said:
         # What is applied is read as YAML, which has no longer keys in braces.
-        keys = [key for m in change if isinstance(m.value, dict) for key in m.value]
+        keys = [key for mutation in change for key in list_keys(mutation.value)]
         assert any(len(json.dumps(key)) > MAX_YAML_KEY for key in keys), said
         return "refused as no YAML"
     # A target that comes or goes makes other fields required, or forbidden.
     assert any(name in said for m in change for name in (*m.path, "targetRef")), said
     return REFUSED_BY_THE_SERVER
+
+
+def list_keys(value: Any) -> Iterator[str]:
+    """All keys of a JSON value, at any depth."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        yield from value
+    for item in inner:
+        yield from list_keys(item)

@@ -22,8 +22,11 @@ from balancedstream_operator.api.schema import (
 GROUP_ID = 10001
 """Group of the images' user."""
 
-_MEMORY = r"[1-9][0-9]*[mg]"
-_CPU = r"([1-9][0-9]*m|[1-9][0-9]*)"
+_NUMBER = r"[1-9][0-9]{0,8}"
+"""Kubernetes cuts a quantity at 2^63 - 1 without a word; no sum of two of these gets there."""
+
+_MEMORY = rf"{_NUMBER}[mg]"
+_CPU = rf"({_NUMBER}m|{_NUMBER})"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -157,3 +158,33 @@ def test_a_field_by_which_pods_are_made_needs_a_new_driver(path: str) -> None:
     before, after = (read(StreamSpec, spec) for spec in (FULL, change(FULL, path)))
     if build_driver(after) != build_driver(before):
         assert fingerprint_spec(after, "") != fingerprint_spec(before, "")
+
+
+def list_texts(schema: Mapping[str, Any], path: str = "spec") -> Iterator[tuple[str, str]]:
+    """Path and pattern of each text that has one."""
+    if "pattern" in schema:
+        yield path, schema["pattern"]
+    for name, inner in schema.get("properties", {}).items():
+        yield from list_texts(inner, f"{path}.{name}")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(p for p, s in list_texts(read_schema()) if "[mg]" in s or "m|" in s)
+)
+def test_the_largest_quantity_is_one_that_kubernetes_keeps(path: str) -> None:
+    schema = dict(list_texts(read_schema()))[path]
+    units = {"g": 2**30, "m": 2**20} if "[mg]" in schema else {"": 1000, "m": 1}
+    taken = [
+        int("9" * digits) * size
+        for digits in range(1, 17)
+        for unit, size in units.items()
+        if re.fullmatch(schema, "9" * digits + unit)
+    ]
+    # The operator adds two of memory; an API server cuts more, and counts CPUs in thousandths.
+    assert 0 < 2 * max(taken) < 2**63
+
+
+def test_a_quantity_of_more_digits_is_refused_by_field() -> None:
+    spec = mutate(FULL, (Mutation(("driver", "memoryOverhead"), "51095924666806m"),))
+    with pytest.raises(InvalidInputError, match=r"spec\.driver\.memoryOverhead"):
+        read_spec(spec)
