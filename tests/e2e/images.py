@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from clusters import HERE, Node
+from jars import fetch_jars
 
 REPOSITORY = HERE.parents[1]
 
@@ -86,7 +86,7 @@ def _build(node: Node, image: str, folder: Path, *options: str) -> None:
         shutil.copytree(folder, context, ignore=shutil.ignore_patterns("__pycache__"))
         pom = folder / "pom.xml"
         if pom.exists():
-            shutil.copytree(_fetch_jars(pom), context / "jars")
+            shutil.copytree(fetch_jars(pom), context / "jars")
         if (folder / "go.mod").exists():
             _compile(folder, f"{context}/bin/", "tool")
         node.build(_tag(image), context, options)
@@ -97,21 +97,6 @@ def _compile(folder: Path, output: str, packages: str) -> None:
     command = ["go", "build", "-trimpath", "-o", output, packages]
     environment = {**os.environ, "CGO_ENABLED": "0"}
     subprocess.run(command, cwd=folder, env=environment, check=True)
-
-
-def _fetch_jars(pom: Path) -> Path:
-    """The jars of a pom.xml, kept between runs under the pom's own checksum."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "balancedstream-e2e"
-    jars = cache / hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
-    if jars.exists():
-        return jars
-    unfinished = jars.with_suffix(".part")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    command = ["mvn", "--quiet", "--batch-mode", f"--file={pom}", "dependency:copy-dependencies"]
-    arguments = ["-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
-    subprocess.run([*command, *arguments], check=True)
-    unfinished.rename(jars)
-    return jars
 
 
 def _tag(image: str) -> str:

@@ -126,6 +126,8 @@ class BatchSample:
         commits_s: seconds of `duration_s` in which the driver wrote the offset and commit logs.
         gaps_s: other seconds of `duration_s` in which no task ran: the start of jobs and stages,
             and the user's own code on the driver.
+        bound_rows: rows to which BalancedStream bounded the batch when it was planned; None if only
+            the limits held that the user has set.
     """
 
     query: str
@@ -140,6 +142,7 @@ class BatchSample:
     planning_s: float = 0.0
     commits_s: float = 0.0
     gaps_s: float = 0.0
+    bound_rows: float | None = None
 
     @property
     def driver_s(self) -> float:
@@ -154,7 +157,8 @@ class BatchSample:
         """Whether all values are usable, see the function `is_sound`."""
         times_s = self.finished_s, self.duration_s, self.interval_s, self.trigger_s
         driver_s = self.offsets_s, self.planning_s, self.commits_s, self.gaps_s
-        return is_sound(self.batch, self.input_rows, self.backlog_rows, *times_s, *driver_s)
+        rows = self.input_rows, self.backlog_rows, self.bound_rows
+        return is_sound(self.batch, *rows, *times_s, *driver_s)
 
 
 @dataclass(frozen=True, slots=True)

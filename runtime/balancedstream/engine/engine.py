@@ -12,10 +12,12 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from balancedstream.engine.admission import bound_rows
 from balancedstream.engine.capabilities import Capabilities, check_capabilities
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
+    BatchPlanned,
     Event,
     EventsDropped,
     ExecutorAdded,
@@ -23,6 +25,7 @@ from balancedstream.engine.events import (
     QueryEnded,
     QueryIdle,
     QueryStarted,
+    RowsWaiting,
     TaskFailed,
 )
 from balancedstream.engine.jvm.listener import introduce_executors
@@ -34,6 +37,7 @@ from balancedstream.engine.session.settings import (
     LOCALITY_WAIT_PROCESS,
     find_own_wait,
 )
+from balancedstream.engine.traits import find_traits
 from balancedstream.engine.warming import WarmUp
 
 log = logging.getLogger(__name__)
@@ -239,8 +243,26 @@ class SparkEngine:
             self.capabilities.waiting.reconsider()
 
     def bound(self, query: str, rows: float | None) -> str:
-        """Bounds the rows of the next batches of a query; see `loop.ports.Engine`."""
-        return "no source takes a bound yet"
+        """Bounds the rows of the next batches of a query, below the limits that the user has set.
+
+        A bound decides where batches are cut, and nothing else. It ends by itself when three
+        batches have ended since it was set, and with `close`.
+
+        Args:
+            query: what it is called in events.
+            rows: that a batch may read; None for the user's own limits alone.
+
+        Returns:
+            Why none of its sources takes a bound; "" if one does.
+        """
+        run = self._find(query)
+        if run is None:
+            return "the query does not run"
+        if rows is None:
+            self._listener.giveLimitsBack(run.run_id)
+            return ""
+        bytes_too = find_traits(self._spark.version).limits_bytes
+        return bound_rows(self._listener, run.run_id, run.backlog, rows, bytes_too=bytes_too)
 
     def close(self) -> None:
         """Ends measuring and placing for good; tasks wait for their executor as they did before.
@@ -307,6 +329,8 @@ class SparkEngine:
         match event["event"]:
             case "batch_finished":
                 return self._finish_batch(event)
+            case "batch_planned" | "rows_waiting" | "rows_unknown":
+                return self._look_ahead(event)
             case "query_started":
                 return self._start_query(event)
             case "query_terminated":
@@ -315,22 +339,8 @@ class SparkEngine:
             case "query_idle":
                 run = self._queries.get(event["run"])
                 return QueryIdle(run.label if run else event["run"])
-            case "executor_added":
-                self._cores[event["executor"]] = event["cores"]
-                if self._begin_warm_up(event["executor"]):
-                    return None
-                return ExecutorAdded(event["executor"], event["cores"])
-            case "executor_warm":
-                if event["executor"] not in self._cold:
-                    return None
-                self._cold.discard(event["executor"])
-                return ExecutorAdded(event["executor"], self._cores[event["executor"]])
-            case "executor_removed":
-                self._cores.pop(event["executor"], None)
-                self._draining.discard(event["executor"])
-                self._cold.discard(event["executor"])
-                reason = event["reason"]
-                return ExecutorRemoved(event["executor"], reason, find_loss(reason))
+            case "executor_added" | "executor_warm" | "executor_removed":
+                return self._note_executor(event)
             case "task_failed":
                 run = self._queries.get(event["run"])
                 label = run.label if run else event["run"]
@@ -339,6 +349,25 @@ class SparkEngine:
                 return EventsDropped(event["count"])
             case _:
                 return ApplicationEnded()
+
+    def _note_executor(self, event: dict[str, Any]) -> Event | None:
+        executor = event["executor"]
+        match event["event"]:
+            case "executor_added":
+                self._cores[executor] = event["cores"]
+                if self._begin_warm_up(executor):
+                    return None
+                return ExecutorAdded(executor, event["cores"])
+            case "executor_warm":
+                if executor not in self._cold:
+                    return None
+                self._cold.discard(executor)
+                return ExecutorAdded(executor, self._cores[executor])
+            case _:
+                self._cores.pop(executor, None)
+                self._draining.discard(executor)
+                self._cold.discard(executor)
+                return ExecutorRemoved(executor, event["reason"], find_loss(event["reason"]))
 
     def _start_query(self, event: dict[str, Any]) -> QueryStarted:
         label = self._labels.find(event["id"], event["name"])
@@ -362,6 +391,21 @@ class SparkEngine:
 
     def _tell_warm(self, executor: str) -> None:
         self._listener.tellWarm(executor)
+
+    def _look_ahead(self, event: dict[str, Any]) -> BatchPlanned | RowsWaiting | None:
+        run = self._queries.get(event["run"])
+        # Of a query that began before, the first batch tells.
+        if run is None:
+            return None
+        if (cause := event.get("cause")) is not None and cause not in run.causes:
+            run.causes.add(cause)
+            log.warning("%s: what waits at its sources is not seen early: %s", run.label, cause)
+        match event["event"]:
+            case "batch_planned":
+                return run.plan_batch(event)
+            case "rows_waiting":
+                return run.ask_sources(event)
+        return None
 
     def _finish_batch(self, event: dict[str, Any]) -> BatchFinished:
         if not event["knows_all_executors"]:

@@ -28,6 +28,7 @@ RESTORE_TIMES_SINCE: Version = (4, 1)
 LOADING_AHEAD_SINCE: Version = (4, 1)
 FORMATS_KEPT_SINCE: Version = (4, 3)
 PACKAGES_MOVED_IN: Version = (4, 1)
+MAX_BYTES_SINCE: Version = (4, 0)
 
 FEATURES: dict[str, tuple[Version, str]] = {
     "balanced": ((4, 2), "Python data sources that limit what a batch reads"),
@@ -54,6 +55,7 @@ class Traits:
         has_unix_sockets: Python workers can be reached over Unix sockets.
         reports_restores: tasks report how long their state store took to load.
         loads_ahead: an executor can open a state store before its partition moves there.
+        limits_bytes: what a batch reads of files can be limited by bytes.
     """
 
     version: Version
@@ -63,6 +65,7 @@ class Traits:
     has_unix_sockets: bool
     reports_restores: bool
     loads_ahead: bool
+    limits_bytes: bool
 
     def list_weaknesses(self) -> tuple[str, ...]:
         """A sentence for each thing that is weaker than with a newer Spark.
@@ -110,6 +113,7 @@ def find_traits(version: str) -> Traits:
         has_unix_sockets=number >= UNIX_SOCKETS_SINCE,
         reports_restores=number >= RESTORE_TIMES_SINCE,
         loads_ahead=number >= LOADING_AHEAD_SINCE,
+        limits_bytes=number >= MAX_BYTES_SINCE,
     )
 
 

@@ -1,5 +1,6 @@
 package io.balancedstream;
 
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
@@ -67,11 +68,20 @@ public final class BatchListener extends SparkListener {
   /** 64 MB: 34 batches of three operators with 10,000 partitions each, and 8,000 with 32. */
   private static final long MAX_WAITING_CHARS = 64L << 20;
 
+  private static final class Planned {
+    long batch;
+    long atMs;
+  }
+
   private final SchedulerBackend backend;
   private final RunningQueries queries;
+  private final Sources sources;
+  private final Admission admission;
+  private final WaitingRows waiting;
   private final StatefulOperators operators = new StatefulOperators();
   private final EventQueue events = new EventQueue(MAX_WAITING_CHARS);
   private final Map runs = new HashMap();            // query id -> run id
+  private final Map planned = new HashMap();         // run id -> Planned, of its newest batch
   private final BatchStages stages = new BatchStages();
   private final Map tasks = new HashMap();           // run id -> Map(batch -> List of TaskRow)
   private final Placements placements;
@@ -85,10 +95,14 @@ public final class BatchListener extends SparkListener {
       StateStoreCoordinatorRef coordinator, SchedulerBackend backend, Map activeStreamingQueries,
       Map hosts, Preparing preparing) {
     this.queries = new RunningQueries(activeStreamingQueries);
+    this.sources = new Sources(queries);
+    this.admission = new Admission(queries);
+    this.waiting = new WaitingRows(queries, sources, events);
     this.placements = new Placements(coordinator, hosts, preparing);
     this.backend = backend;
     this.hosts = hosts;
     this.preparing = preparing;
+    waiting.start();
   }
 
   /** The next event as JSON; null if none came in time. */
@@ -96,8 +110,10 @@ public final class BatchListener extends SparkListener {
     return events.next(timeoutMs);
   }
 
-  /** Forgets every placement, and what waits to be read: nobody reads any more. */
+  /** Forgets every placement, bound, and what waits to be read: nobody reads any more. */
   public synchronized void close() {
+    admission.close();
+    waiting.close();
     placements.clear();
     if (preparing != null) preparing.close();
     events.close();
@@ -115,6 +131,21 @@ public final class BatchListener extends SparkListener {
     placements.place(
         runId, operator, stateRoot, stores.split(",", -1), executors.split(",", -1), fromBatch);
     if (!stages.isRunning(runId)) placements.assertWishes(runId, nextBatch);
+  }
+
+  /** What a query's sources can be bounded by; see `Admission`. */
+  public String describeSources(String runId) throws Exception {
+    return admission.describe(runId);
+  }
+
+  /** Bounds what the next batches of a query read; see `Admission`. */
+  public boolean bound(String runId, String limits, double rows) throws Exception {
+    return admission.bound(runId, limits, rows);
+  }
+
+  /** The user's own limits hold again; see `Admission`. */
+  public void giveLimitsBack(String runId) throws Exception {
+    admission.giveBack(runId);
   }
 
   /** `[id, name]` of each query in Real-Time Mode that runs now, as a JSON list. */
@@ -248,6 +279,37 @@ public final class BatchListener extends SparkListener {
           isKnown ? runId : null, isKnown ? Long.parseLong(batch) : -1L, e.jobId(),
           (StageInfo) it.next());
     }
+    if (isKnown) {
+      tellPlanned(
+          runId, e.properties().getProperty("sql.streaming.queryId"), Long.parseLong(batch),
+          e.time());
+    }
+  }
+
+  /** With its first job, a batch has planned what it reads. */
+  private void tellPlanned(String runId, String queryId, long batch, long atMs) {
+    Planned last = (Planned) planned.get(runId);
+    if (queryId == null || last != null && last.batch >= batch) return;
+    Object execution = queries.find(queryId);
+    if (execution == null || !runId.equals(RunningQueries.runOf(execution))) return;
+    String told;
+    try {
+      told = sources.planned(execution, batch);
+      // A source may run a job to plan; and a short batch may have ended.
+      if (told == null) return;
+      told = ",\"cause\":null,\"sources\":" + told;
+      for (Object folder : admission.listFolders(runId)) waiting.listAgain(folder);
+    } catch (Throwable e) {
+      told = ",\"cause\":" + quote(RunningQueries.describe(e)) + ",\"sources\":[]";
+    }
+    Planned next = new Planned();
+    next.batch = batch;
+    next.atMs = atMs;
+    planned.put(runId, next);
+    waiting.put(runId);
+    events.addMeasurement("{\"event\":\"batch_planned\",\"run\":" + quote(runId)
+        + ",\"batch\":" + batch + ",\"at_ms\":" + atMs + ",\"trigger_ms\":"
+        + queries.triggerMs(queryId) + told + "}");
   }
 
   public synchronized void onJobEnd(SparkListenerJobEnd e) {
@@ -338,6 +400,9 @@ public final class BatchListener extends SparkListener {
       runs.values().remove(runId);
       operators.removeRun(runId);
       tasks.remove(runId);
+      planned.remove(runId);
+      admission.endRun(runId);
+      waiting.end(runId);
       placements.endRun(runId);
       if (preparing != null) preparing.endRun(runId);
       stages.forget(runId, Long.MAX_VALUE);
@@ -363,13 +428,30 @@ public final class BatchListener extends SparkListener {
     }
     stages.forget(runId, batch);
     retireAtEdge();
+    String boundRows = endBound(runId, batch, progress.timestamp());
+    waiting.put(runId);
     String queryId = progress.id().toString();
     events.addMeasurement("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
-        + BatchProgress.toJson(progress, queries.files(queryId)) + ",\"trigger_ms\":"
-        + queries.triggerMs(queryId) + ",\"operators\":["
+        + BatchProgress.toJson(progress, sources.files(queryId)) + ",\"trigger_ms\":"
+        + queries.triggerMs(queryId) + ",\"bound_rows\":" + boundRows + ",\"operators\":["
         + operators.toJson(runId) + "],\"tasks\":{" + taskColumns + "},\"stages\":[" + stageRows
         + "],\"knows_all_executors\":" + knowsAll
         + ",\"preparations\":[" + (preparing == null ? "" : preparing.toJson(runId)) + "]}");
+  }
+
+  /** A batch has ended: the rows to which it was bounded, as JSON. */
+  private String endBound(String runId, long batch, String began) {
+    Planned known = (Planned) planned.get(runId);
+    String rows = "null";
+    try {
+      long beganMs = Instant.parse(began).toEpochMilli();
+      boolean isKnown = known != null && known.batch == batch;
+      rows = admission.rowsOf(runId, beganMs, isKnown ? known.atMs : beganMs);
+      admission.endBatch(runId, beganMs);
+    } catch (Exception e) {
+      // The query may end just now. The measurement of the batch does not depend on it.
+    }
+    return rows;
   }
 
   /** The columns of the batch's rows as JSON; remembers where each partition ran. */

@@ -2,16 +2,13 @@ package io.balancedstream;
 
 import java.lang.reflect.Method;
 import java.util.ArrayList;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
-import scala.collection.Seq;
 
 /**
- * What a query's progress does not say: its trigger, and the files that wait at its file sources
- * (`FileStreamSource`). Read by reflection: another version of Spark may not have it, and then it
- * is unknown.
+ * The queries that run, and what their progress does not say, such as the trigger. Read by reflection:
+ * another version of Spark may not have it, and then it is unknown.
  */
 public final class RunningQueries {
   private final Map executions; // query id -> StreamExecution, of all sessions
@@ -22,8 +19,12 @@ public final class RunningQueries {
 
   /** The interval of a query's trigger in milliseconds, as JSON; null if it has none. */
   public String triggerMs(String queryId) {
+    return triggerMs(find(queryId));
+  }
+
+  private static String triggerMs(Object execution) {
     try {
-      Object trigger = call(find(queryId), "trigger");
+      Object trigger = call(execution, "trigger");
       if (!trigger.getClass().getSimpleName().equals("ProcessingTimeTrigger")) return "null";
       long intervalMs = ((Long) call(trigger, "intervalMs")).longValue();
       return intervalMs > 0L ? String.valueOf(intervalMs) : "null";
@@ -32,24 +33,36 @@ public final class RunningQueries {
     }
   }
 
-  /**
-   * For each source, in the order of the progress: the JSON of the number of files that wait, of
-   * those that were ever taken, and the offset up to which they were; null for other sources.
-   */
-  public List files(String queryId) {
-    List found = new ArrayList();
-    try {
-      List sources = ScalaCollections.asJava((Seq) call(find(queryId), "sources"));
-      // A source that a query reads twice is there twice, and once in the progress.
-      for (Object each : new LinkedHashSet(sources)) found.add(filesOf(each));
-    } catch (Exception e) {
-      found.clear();
-    }
-    return found;
+  /** The query's `StreamExecution`; null if it does not run. */
+  public Object find(String queryId) {
+    return executions.get(UUID.fromString(queryId));
   }
 
-  private Object find(String queryId) {
-    return executions.get(UUID.fromString(queryId));
+  /** The `StreamExecution` of a run; null if it has ended. */
+  public Object findRun(String runId) {
+    for (Object execution : executions.values()) {
+      if (runId.equals(runOf(execution))) return execution;
+    }
+    return null;
+  }
+
+  /** Of all queries that run now, their `StreamExecution`. */
+  public List list() {
+    return new ArrayList(executions.values());
+  }
+
+  /** The id of a run. */
+  public static String runOf(Object execution) {
+    try {
+      return call(execution, "runId").toString();
+    } catch (Exception e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** Whether a query has a batch at each tick of a clock: of all triggers only one is so. */
+  public static boolean isTimed(Object execution) {
+    return !triggerMs(execution).equals("null");
   }
 
   /** `[id, name]` of each query in Real-Time Mode that runs now, separated by commas. */
@@ -88,20 +101,6 @@ public final class RunningQueries {
     }
   }
 
-  private static String filesOf(Object source) throws Exception {
-    if (!source.getClass().getSimpleName().equals("FileStreamSource")) return "null";
-    while (true) {
-      Object offset = call(source, "metadataLogCurrentOffset");
-      Seq unread = (Seq) call(source, "unreadFiles"); // null if the last listing was read in full
-      int waiting = unread == null ? 0 : unread.size();
-      Object taken = call(call(source, "seenFiles"), "size");
-      // The next batch may take its files meanwhile: all three must be of one moment.
-      if (offset.equals(call(source, "metadataLogCurrentOffset"))) {
-        return "[" + waiting + "," + taken + "," + offset + "]";
-      }
-    }
-  }
-
   /** The result of a method without parameters; public, as other classes have other loaders. */
   public static Object call(Object target, String name) throws Exception {
     Class owner = target.getClass();
@@ -116,5 +115,33 @@ public final class RunningQueries {
       owner = owner.getSuperclass();
     }
     throw new NoSuchMethodException(name);
+  }
+
+  /** Sets a variable of Scala's. */
+  public static void set(Object target, String name, Object value) throws Exception {
+    Class owner = target.getClass();
+    while (owner != null) {
+      Method[] methods = owner.getDeclaredMethods();
+      for (int i = 0; i < methods.length; i++) {
+        if (methods[i].getName().equals(name + "_$eq")) {
+          methods[i].setAccessible(true);
+          methods[i].invoke(target, new Object[] {value});
+          return;
+        }
+      }
+      owner = owner.getSuperclass();
+    }
+    throw new NoSuchMethodException(name);
+  }
+
+  /** What went wrong, in a line; the cause of what reflection or a future wraps. */
+  public static String describe(Throwable error) {
+    Throwable cause = error;
+    while (cause.getCause() != null
+        && (cause instanceof java.lang.reflect.InvocationTargetException
+            || cause instanceof java.util.concurrent.ExecutionException)) {
+      cause = cause.getCause();
+    }
+    return String.valueOf(cause).split("\n", 2)[0];
   }
 }

@@ -8,7 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from balancedstream.core.samples import BatchSample
-from balancedstream.engine.events import BatchFinished, StatefulOperator
+from balancedstream.engine.events import (
+    BatchFinished,
+    BatchPlanned,
+    RowsWaiting,
+    StatefulOperator,
+)
 from balancedstream.engine.measuring.stages import StageRow, sum_driver_times, sum_stages
 from balancedstream.engine.measuring.tasks import (
     TaskColumns,
@@ -37,6 +42,7 @@ class QueryRun:
         stores: names of the state stores of an operator, as they are asked for.
         ran_on: executor by operator and partition, in the last batch.
         is_odd: whether something of it could not be read, which is said once.
+        causes: why its sources could not be asked, each said once.
     """
 
     label: str
@@ -49,6 +55,7 @@ class QueryRun:
     stores: dict[int, str] = field(default_factory=dict)
     ran_on: dict[int, dict[int, str]] = field(default_factory=dict)
     is_odd: bool = False
+    causes: set[str] = field(default_factory=set)
 
     @classmethod
     def begin(cls, label: str, run_id: str) -> QueryRun:
@@ -74,7 +81,7 @@ class QueryRun:
         started_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
         finished = BatchFinished(
             self.label,
-            self._sample(progress, event["trigger_ms"], started_s, stages),
+            self._sample(event, started_s, stages),
             tasks,
             operators,
             count_moved(self.ran_on, ran_on),
@@ -89,13 +96,27 @@ class QueryRun:
         self.operators, self.ran_on, self.last_start_s = operators, ran_on, started_s
         return finished
 
+    def plan_batch(self, event: Mapping[str, Any]) -> BatchPlanned:
+        """Takes in what a planned batch reads, as `BatchListener` reports it."""
+        planned = self.backlog.plan(event["sources"])
+        return BatchPlanned(
+            query=self.label,
+            batch=event["batch"],
+            at_s=event["at_ms"] / 1000,
+            rows=planned.rows,
+            waiting_rows=planned.waiting_rows,
+            trigger_s=_read_s(event["trigger_ms"]),
+        )
+
+    def ask_sources(self, event: Mapping[str, Any]) -> RowsWaiting | None:
+        """Takes in what waits between two batches; None if no source tells."""
+        rows = self.backlog.ask(event["sources"])
+        return None if rows is None else RowsWaiting(self.label, event["at_ms"] / 1000, rows)
+
     def _sample(
-        self,
-        progress: Mapping[str, Any],
-        trigger_ms: int | None,
-        started_s: float,
-        stages: list[StageRow],
+        self, event: Mapping[str, Any], started_s: float, stages: list[StageRow]
     ) -> BatchSample:
+        progress = event["progress"]
         duration_s = progress["durationMs"].get("triggerExecution", 0) / 1000
         interval_s = None
         # A clock may be set back.
@@ -109,6 +130,11 @@ class QueryRun:
             input_rows=progress["numInputRows"],
             interval_s=interval_s,
             backlog_rows=self.backlog.count(progress["sources"]),
-            trigger_s=None if trigger_ms is None else trigger_ms / 1000,
+            trigger_s=_read_s(event["trigger_ms"]),
+            bound_rows=event["bound_rows"],
             **sum_driver_times(progress["durationMs"], stages),
         )
+
+
+def _read_s(time_ms: int | None) -> float | None:
+    return None if time_ms is None else time_ms / 1000

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
+from balancedstream.engine.sources.delta import Delta
 from balancedstream.engine.sources.files import FilesInFolder
+from balancedstream.engine.sources.iceberg import Iceberg
 from balancedstream.engine.sources.kafka import Kafka
-from balancedstream.engine.sources.progress import SourceKind, SourceProgress, read_source
+from balancedstream.engine.sources.progress import (
+    Planned,
+    SourceKind,
+    SourceProgress,
+    read_source,
+)
+from balancedstream.engine.sources.python import PythonSource
 
 log = logging.getLogger(__name__)
 
 KINDS: tuple[type[SourceKind], ...] = (
     Kafka,
     FilesInFolder,
+    Delta,
+    Iceberg,
+    PythonSource,
 )
-"""Every kind of source whose backlog is known. Others say nothing of what waits: those of Delta,
-Iceberg, Pulsar and Kinesis report no newest offset, or none that counts rows, and `rate` makes its
-rows when it is read."""
+"""Every kind of source whose backlog is known, or which takes a bound. Others say nothing of what
+waits: those of Delta, Iceberg, Pulsar and Kinesis report no newest offset, or none that counts
+rows, and `rate` makes its rows when it is read."""
+
+NEGLIGIBLE = 0.01
+"""A batch's rows are known although a source does not tell its own, if those were so small a part
+of the last one. `balanced(...)` has such a source."""
+
+T = TypeVar("T")
 
 
 class Backlog:
@@ -29,6 +46,9 @@ class Backlog:
         query: its name, for the log.
         kinds: of sources that can be counted.
 
+    Attributes:
+        waiting: rows that wait by number of the source, as they were last told; others are unknown.
+
     >>> Backlog("clicks").count([{"description": "RateStreamV2[1]", "rows": 5}])
     """
 
@@ -37,6 +57,8 @@ class Backlog:
         self._kinds = kinds
         self._of_source: dict[int, SourceKind] = {}
         self._odd: set[int] = set()
+        self._read: dict[int, int] = {}
+        self.waiting: dict[int, float] = {}
 
     def count(self, sources: Sequence[Mapping[str, Any]]) -> float | None:
         """Rows that wait after a batch at all sources that tell; None if none does.
@@ -44,13 +66,71 @@ class Backlog:
         Args:
             sources: as `BatchProgress.java` writes them, in the order of Spark.
         """
-        counts = [self._count_one(number, row) for number, row in enumerate(sources)]
-        known = [count for count in counts if count is not None]
-        return sum(known) if known else None
+        self._read = {number: row["rows"] for number, row in enumerate(sources)}
+        self.waiting.clear()
+        for number, row in enumerate(sources):
+            self._note(number, self._ask(number, row, lambda kind, source: kind.count(source)))
+        return self._sum_waiting()
 
-    def _count_one(self, number: int, row: Mapping[str, Any]) -> float | None:
+    def plan(self, sources: Sequence[Mapping[str, Any]]) -> Planned:
+        """What a planned batch reads, and what waits behind it, at all sources that tell.
+
+        Args:
+            sources: as `Sources.java` writes them, in the same order.
+        """
+        rows: dict[int, float] = {}
+        self.waiting.clear()
+        for number, row in enumerate(sources):
+            planned = self._ask(number, row, lambda kind, source: kind.plan(source)) or Planned()
+            if planned.rows is not None:
+                rows[number] = planned.rows
+            self._note(number, planned.waiting_rows)
+        untold = sum(read for number, read in self._read.items() if number not in rows)
+        knows = rows and untold <= NEGLIGIBLE * sum(self._read.values())
+        return Planned(sum(rows.values()) if knows else None, self._sum_waiting())
+
+    def ask(self, sources: Sequence[Mapping[str, Any]]) -> float | None:
+        """Rows that wait between two batches; for a source that was not asked, as last told.
+
+        Args:
+            sources: as `Sources.java` writes them; those that were asked have a newest offset.
+        """
+        for number, row in enumerate(sources):
+            if row["latest"] is not None:
+                self._note(number, self._ask(number, row, lambda kind, source: kind.ask(source)))
+        return self._sum_waiting()
+
+    def find_kind(self, number: int) -> SourceKind | None:
+        """What has counted a source so far; None if nobody has."""
+        return self._of_source.get(number)
+
+    def _note(self, number: int, count: float | None) -> None:
+        if count is None:
+            self.waiting.pop(number, None)
+        else:
+            self.waiting[number] = count
+
+    def _sum_waiting(self) -> float | None:
+        return sum(self.waiting.values()) if self.waiting else None
+
+    def _ask(
+        self,
+        number: int,
+        row: Mapping[str, Any],
+        question: Callable[[SourceKind, SourceProgress], T],
+    ) -> T | None:
+        """What a source's kind makes of it; None if it has none, or if that fails."""
         try:
-            return self._ask(number, read_source(row))
+            source = read_source(row)
+            kind = self._of_source.get(number)
+            if kind is None:
+                found = next((kind for kind in self._kinds if kind.recognizes(source)), None)
+                if found is None:
+                    return None
+                kind = self._of_source[number] = found()
+            answer = question(kind, source)
+            for count in answer if isinstance(answer, Planned) else (answer,):
+                _check(count)
         except Exception as error:
             if number not in self._odd:
                 self._odd.add(number)
@@ -61,16 +141,10 @@ class Backlog:
                     error,
                 )
             return None
+        return answer
 
-    def _ask(self, number: int, source: SourceProgress) -> float | None:
-        kind = self._of_source.get(number)
-        if kind is None:
-            found = next((kind for kind in self._kinds if kind.recognizes(source)), None)
-            if found is None:
-                return None
-            kind = self._of_source[number] = found()
-        count = kind.count(source)
-        if count is not None and not 0 <= count < math.inf:
-            message = f"a backlog of {count} rows"
-            raise ValueError(message)
-        return count
+
+def _check(count: Any) -> None:
+    if count is not None and not 0 <= count < math.inf:
+        message = f"a backlog of {count} rows"
+        raise ValueError(message)

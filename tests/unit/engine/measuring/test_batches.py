@@ -40,6 +40,7 @@ def report(batch: int, started: str = "2026-11-29T10:00:00.000Z") -> Report:
             ],
         },
         "trigger_ms": 5000,
+        "bound_rows": None,
         "operators": [
             {
                 "id": 0,

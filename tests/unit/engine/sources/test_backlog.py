@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancedstream.engine.sources.backlog import KINDS, Backlog
-from balancedstream.engine.sources.progress import Files, SourceProgress
+from balancedstream.engine.sources.progress import Files, SourceKind, SourceProgress
 
 Row = dict[str, Any]
 
@@ -110,7 +110,7 @@ def test_a_source_counts_again_once_it_can_be_read() -> None:
     assert backlog.count([topic(7)]) == 7.0
 
 
-class Forgetful:
+class Forgetful(SourceKind):
     """A kind whose count is the rows of the batch."""
 
     @staticmethod

@@ -1,0 +1,231 @@
+"""Kafka: what a batch reads is known when it is planned, and its rows can be bounded."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from bounded_streams import Bounder, read_limits, read_output
+from kafka_broker import Broker, add_connector, run_broker
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from balancedstream.engine.engine import SparkEngine
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with run_broker(tmp_path_factory.mktemp("kafka")) as running:
+        add_connector(spark)
+        yield running
+
+
+@pytest.fixture
+def read(spark: SparkSession, broker: Broker) -> Callable[..., DataFrame]:
+    """The values of a topic, from its beginning on."""
+
+    def build(topic: str, **options: str) -> DataFrame:
+        reader = spark.readStream.format("kafka").option("subscribe", topic)
+        reader = reader.option("kafka.bootstrap.servers", broker.address)
+        reader = reader.option("startingOffsets", "earliest").options(**options)
+        return reader.load().selectExpr("cast(value as string) value", "timestamp")
+
+    return build
+
+
+@pytest.fixture
+def begin(engine: SparkEngine, tmp_path: Path) -> Iterator[Callable[..., StreamingQuery]]:
+    """Starts a query on a checkpoint of its own name; the end of the test stops it."""
+    begun: list[StreamingQuery] = []
+
+    def start(
+        frame: DataFrame, name: str, *, sink: str = "json", every: str = "1 second"
+    ) -> StreamingQuery:
+        writer = frame.writeStream.queryName(name).format(sink)
+        if sink == "json":
+            writer = writer.option("path", str(tmp_path / f"{name}-out"))
+        else:
+            writer = writer.outputMode("complete")
+        writer = writer.option("checkpointLocation", str(tmp_path / name))
+        begun.append(writer.trigger(processingTime=every).start())
+        return begun[-1]
+
+    yield start
+    for query in begun:
+        query.stop()
+    while engine.wait(0.5):
+        pass
+
+
+@pytest.fixture
+def bounder(engine: SparkEngine) -> Callable[..., Bounder]:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"bounds are drawn with seed {seed}")
+    return lambda query, most: Bounder(engine, query, random.Random(seed), most)
+
+
+def test_bounds_of_rows_that_change_in_every_batch_and_a_restart_lose_and_double_no_row(
+    spark: SparkSession,
+    broker: Broker,
+    tmp_path: Path,
+    read: Callable[..., DataFrame],
+    begin: Callable[..., StreamingQuery],
+    bounder: Callable[..., Bounder],
+) -> None:
+    limits = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "5s", "maxOffsetsPerTrigger": "900"}
+    broker.write(spark, "bounded", range(300))
+    query = begin(read("bounded", **limits).select("value"), "bounded")
+    first = bounder("bounded", 1200)
+    first.read_until(lambda: len(first.finished) >= 1)
+    broker.write(spark, "bounded", range(300, 4000))
+    first.read_until(lambda: len(first.finished) >= 5)
+    assert first.reasons == {""}
+    query.stop()
+    first.read_until(lambda: not spark.streams.active, bounds=False)
+
+    query = begin(read("bounded", **limits).select("value"), "bounded")
+    # Fewer than a batch of the user's has at least: they are read after the delay.
+    broker.write(spark, "bounded", range(4000, 4004))
+    second = bounder("bounded", 1200)
+    out = tmp_path / "bounded-out"
+    second.read_until(lambda: read_output(spark, out).total() >= 4004)
+    assert query.exception() is None
+    assert read_output(spark, out) == Counter(map(str, range(4004)))
+
+    batches = [b.sample for b in (*first.finished, *second.finished)]
+    assert max(batch.input_rows for batch in batches) <= 900 + 3
+    bounded = [batch for batch in batches if batch.bound_rows is not None]
+    assert bounded
+    # A partition that has a row gives one.
+    assert all(b.input_rows <= max(3, (b.bound_rows or 0)) + 3 for b in bounded[1:])
+    rows = {batch.batch: batch.input_rows for batch in batches}
+    plans = [*first.planned, *second.planned]
+    assert {p.batch: p.rows for p in plans if p.batch in rows} == {
+        p.batch: rows[p.batch] for p in plans if p.batch in rows
+    }
+    assert any((plan.waiting_rows or 0) > 1000 for plan in first.planned)
+
+
+def test_rows_that_come_between_two_batches_are_seen_before_the_next_one(
+    spark: SparkSession,
+    broker: Broker,
+    read: Callable[..., DataFrame],
+    begin: Callable[..., StreamingQuery],
+    engine: SparkEngine,
+    bounder: Callable[..., Bounder],
+) -> None:
+    broker.write(spark, "seldom", range(50))
+    begin(read("seldom").select("value"), "seldom", every="30 seconds")
+    seen = bounder("seldom", 1)
+    seen.read_until(lambda: len(seen.finished) >= 1, bounds=False)
+    broker.write(spark, "seldom", range(50, 170))
+    seen.read_until(lambda: any(said.rows == 120 for said in seen.waiting), bounds=False)
+    assert len(seen.finished) == 1
+    seen.read_until(lambda: len(seen.finished) >= 2, bounds=False)
+    plan = next(plan for plan in seen.planned if plan.batch == seen.finished[-1].sample.batch)
+    assert (plan.rows, plan.waiting_rows, plan.trigger_s) == (120.0, 0.0, 30.0)
+    times_s = [said.at_s for said in seen.waiting]
+    assert all(after - before >= 0.9 for before, after in itertools.pairwise(times_s))
+    # What a batch has planned does not wait any more.
+    seen.read_until(lambda: seen.waiting[-1].rows == 0, bounds=False)
+
+
+def test_two_bounded_topics_with_one_watermark_are_counted_right(
+    spark: SparkSession,
+    broker: Broker,
+    read: Callable[..., DataFrame],
+    begin: Callable[..., StreamingQuery],
+    bounder: Callable[..., Bounder],
+) -> None:
+    broker.write(spark, "many", range(200))
+    broker.write(spark, "few", range(50))
+
+    def count() -> DataFrame:
+        both = read("many").unionByName(read("few")).withWatermark("timestamp", "1 hour")
+        key = (F.col("value").cast("long") % 20).alias("k")
+        return both.groupBy(F.window("timestamp", "10 hours"), key).count()
+
+    query = begin(count(), "joined", sink="memory")
+    first = bounder("joined", 500)
+    first.read_until(lambda: len(first.finished) >= 1)
+    broker.write(spark, "many", range(200, 2200))
+    broker.write(spark, "few", range(50, 550))
+    first.read_until(lambda: first.count_rows() >= 900)
+    counted = Counter(read_counts(spark, "joined"))
+    query.stop()
+    query = begin(count(), "joined", sink="memory")
+    second = bounder("joined", 500)
+
+    def is_read() -> bool:
+        for key, rows in read_counts(spark, "joined").items():
+            counted[key] = max(counted[key], rows)
+        return counted.total() >= 2200 + 550
+
+    second.read_until(is_read)
+    assert counted == Counter(n % 20 for n in [*range(2200), *range(550)])
+    assert {*first.reasons, *second.reasons} == {""}
+
+
+def read_counts(spark: SparkSession, name: str) -> dict[int, int]:
+    """A key's windows may be two, where midnight is near."""
+    newest = spark.table(name).groupBy("window", "k").agg(F.max("count").alias("n"))
+    rows = newest.groupBy("k").agg(F.sum("n").alias("n")).collect()
+    return {row.k: row.n for row in rows}
+
+
+def test_a_broker_that_does_not_answer_is_said_once_and_asked_again_later(
+    spark: SparkSession,
+    broker: Broker,
+    read: Callable[..., DataFrame],
+    begin: Callable[..., StreamingQuery],
+    bounder: Callable[..., Bounder],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker.write(spark, "silent", range(50))
+    query = begin(read("silent").select("value"), "silent", every="60 seconds")
+    seen = bounder("silent", 1)
+    with caplog.at_level(logging.WARNING, "balancedstream"):
+        seen.read_until(lambda: bool(seen.waiting), bounds=False)
+        with broker.stopped():
+            seen.read_until(lambda: len(caplog.records) == 1, bounds=False)
+            until_s = time.monotonic() + 12
+            seen.read_until(lambda: time.monotonic() > until_s, bounds=False)
+        told = len(seen.waiting)
+        seen.read_until(lambda: len(seen.waiting) > told, bounds=False)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("silent: what waits at its sources is not seen early")
+    broker.write(spark, "silent", range(50, 60))
+    seen.read_until(lambda: seen.count_rows() == 60, bounds=False)
+    assert query.exception() is None
+
+
+def test_the_limits_of_a_topic_are_given_back_when_nobody_renews_a_bound(
+    spark: SparkSession,
+    broker: Broker,
+    read: Callable[..., DataFrame],
+    begin: Callable[..., StreamingQuery],
+    engine: SparkEngine,
+    bounder: Callable[..., Bounder],
+) -> None:
+    broker.write(spark, "renewed", range(10))
+    options = {"maxOffsetsPerTrigger": "700", "minOffsetsPerTrigger": "5"}
+    query = begin(read("renewed", **options).select("value"), "renewed")
+    seen = bounder("renewed", 1)
+    seen.read_until(lambda: len(seen.finished) >= 1, bounds=False)
+    own = read_limits(spark, query)
+    assert engine.bound("renewed", 30) == ""
+    assert read_limits(spark, query) != own
+    broker.write(spark, "renewed", range(10, 1000))
+    seen.read_until(lambda: read_limits(spark, query) == own, bounds=False)
+    assert any(b.sample.bound_rows == 30.0 for b in seen.finished)
+    seen.read_until(lambda: seen.count_rows() == 1000, bounds=False)
+    assert query.exception() is None
