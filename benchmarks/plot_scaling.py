@@ -30,7 +30,10 @@ DRAWN = ("oracle", "lag threshold", "dynamic allocation")
 COLORS = dict(
     zip(
         WAYS,
-        ("#d62728", "#ff9896", "#2ca02c", "#555555", "#999999", "#9467bd", "#1f77b4", "#e0a000"),
+        (
+            *("#d62728", "#ff9896", "#2ca02c", "#555555", "#999999", "#9467bd", "#1f77b4"),
+            *("#e0a000", "#17becf", "#8c564b", "#bcbd22"),
+        ),
         strict=True,
     )
 )

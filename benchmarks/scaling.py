@@ -18,10 +18,13 @@ from simulation.model import Job
 from simulation.operated import run_operated
 from simulation.running import Change, run_ours, run_scaler
 from simulation.scalers import (
+    DruidCosts,
     Ds2,
     DynamicAllocation,
+    ElasticScaling,
     Fixed,
     LagThreshold,
+    ManagedFlink,
     Oracle,
     Scaler,
     count_for,
@@ -91,6 +94,9 @@ def list_alternatives(job: Job, trace: Trace) -> dict[str, tuple[int, Scaler]]:
         "dynamic allocation": (begin, DynamicAllocation(begin)),
         "lag threshold": (begin, LagThreshold(job, begin)),
         "DS2": (begin, Ds2(begin)),
+        "AWS' managed Flink": (begin, ManagedFlink(begin)),
+        "Druid's costs": (begin, DruidCosts(job, begin, MOST)),
+        "Elastic-Scaling": (begin, ElasticScaling(job, begin)),
     }
 
 

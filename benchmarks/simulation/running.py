@@ -91,7 +91,7 @@ def run_scaler(spark: VirtualSpark, scaler: Scaler, most: int) -> list[Change]:
             spark.remove_executor(executor)
         if isinstance(scaler, Oracle):
             balance(spark)
-        if scaler.every_s < math.inf:
+        if 0 < scaler.every_s < math.inf:
             spark.call_at(spark.now_s + scaler.every_s, decide)
 
     # Nobody starts a scaler and a stream at the same moment.
@@ -100,6 +100,8 @@ def run_scaler(spark: VirtualSpark, scaler: Scaler, most: int) -> list[Change]:
     while not isinstance(event := spark.wait(0.0), ApplicationEnded):
         if isinstance(event, BatchFinished):
             scaler.finish_batch(event)
+            if not scaler.every_s:
+                decide()
     return changes
 
 

@@ -16,7 +16,10 @@ TARGET = 0.7
 
 
 class Scaler(Protocol):
-    """Decides on the number of executors; it is asked every `every_s`, by its own clock."""
+    """Decides on the number of executors, every `every_s` by its own clock.
+
+    Infinite is once, at the start; 0 is whenever a batch ends.
+    """
 
     every_s: float
 
@@ -37,6 +40,17 @@ def count_for(job: Job, rows_per_s: float, target: float = TARGET) -> int:
 def is_running(spark: VirtualSpark) -> bool:
     """Whether a batch runs now."""
     return bool(spark.batches) and spark.batches[-1].end_s > spark.now_s
+
+
+def measure_lag(spark: VirtualSpark) -> float:
+    """Rows that have arrived and are not committed."""
+    ended = (b.last_row for b in reversed(spark.batches) if b.end_s <= spark.now_s)
+    return spark.trace.count_until(spark.now_s) - next(ended, 0.0)
+
+
+def sum_busy_s(event: BatchFinished) -> float:
+    """Busy seconds of all tasks of a batch."""
+    return sum(sum(stage.executor_busy_s.values()) for stage in event.stages)
 
 
 class Fixed:
@@ -117,8 +131,7 @@ class LagThreshold:
 
     def decide(self, spark: VirtualSpark) -> int:
         """The number that the lag asks for, within the steps that are allowed."""
-        ended = (b.last_row for b in reversed(spark.batches) if b.end_s <= spark.now_s)
-        lag = spark.trace.count_until(spark.now_s) - next(ended, 0.0)
+        lag = measure_lag(spark)
         ratio = lag / (self._threshold * self._executors)
         wanted = self._executors
         if abs(ratio - 1) > self.TOLERANCE:
@@ -152,9 +165,7 @@ class Ds2:
         """The arriving rate over the true processing rate of one executor."""
         batches, self._batches = self._batches, []
         rows = sum(event.sample.input_rows for event in batches)
-        busy_s = sum(
-            sum(stage.executor_busy_s.values()) for event in batches for stage in event.stages
-        )
+        busy_s = sum(map(sum_busy_s, batches))
         span_s = sum(event.sample.interval_s or 0.0 for event in batches)
         if rows and busy_s and span_s:
             self._executors = max(1, math.ceil(busy_s / span_s / TARGET))
@@ -163,6 +174,145 @@ class Ds2:
     def finish_batch(self, event: BatchFinished) -> None:
         """Keeps it for the next decision."""
         self._batches.append(event)
+
+
+class ManagedFlink:
+    """AWS' autoscaling of its Managed Service for Apache Flink, as its documentation has it.
+
+    CPU usage of 75 % or more in 15 minutes in a row doubles the parallelism; less than 10 % in
+    360 minutes in a row halves it, rounded up, but never below the number at the start.
+    """
+
+    every_s = 60.0
+    BUSY, BUSY_MINUTES = 0.75, 15
+    IDLE, IDLE_MINUTES = 0.10, 360
+
+    def __init__(self, executors: int) -> None:
+        self._least = self._executors = executors
+        self._usage: deque[float] = deque(maxlen=self.IDLE_MINUTES)
+        self._batches: deque[BatchFinished] = deque(maxlen=100)
+
+    def decide(self, spark: VirtualSpark) -> int:
+        """Twice or half the number, if the last minutes were all busy or all idle."""
+        self._usage.append(self._measure_usage(spark))
+        minutes = list(self._usage)
+        busy, idle = minutes[-self.BUSY_MINUTES :], minutes[-self.IDLE_MINUTES :]
+        if len(busy) == self.BUSY_MINUTES and min(busy) >= self.BUSY:
+            self._executors *= 2
+            self._usage.clear()
+        elif len(idle) == self.IDLE_MINUTES and max(idle) < self.IDLE:
+            self._executors = max(self._least, math.ceil(self._executors / 2))
+            self._usage.clear()
+        return self._executors
+
+    def finish_batch(self, event: BatchFinished) -> None:
+        """Keeps it: its tasks used the CPU evenly while it ran."""
+        self._batches.append(event)
+
+    def _measure_usage(self, spark: VirtualSpark) -> float:
+        """The busy part of the last minute; the batch that runs is as busy as the one before."""
+        from_s, busy_s, per_s = spark.now_s - self.every_s, 0.0, 0.0
+        for event in self._batches:
+            sample = event.sample
+            per_s = sum_busy_s(event) / sample.duration_s
+            begin_s = max(from_s, sample.finished_s - sample.duration_s)
+            busy_s += max(0.0, sample.finished_s - begin_s) * per_s
+        if is_running(spark):
+            busy_s += (spark.now_s - max(from_s, spark.batches[-1].start_s)) * per_s
+        return busy_s / self.every_s / max(1, len(spark.executors()))
+
+
+class DruidCosts:
+    """Apache Druid's cost-based autoscaler of its supervisors (`WeightedCostFunction`).
+
+    The cost of a count is the seconds in which it works off the lag, plus the idle seconds of all
+    its tasks in a task's duration, weighted. Counts come from up to two partitions a task fewer
+    (more than that where much waits) and up to four more. It adds every ten minutes, and removes
+    only when tasks roll over, each hour. All defaults; a task is an executor here, and a split of
+    the source a partition.
+    """
+
+    every_s = 600.0
+    LAG_WEIGHT, IDLE_WEIGHT = 0.25, 0.75
+    TASK_S = 3600.0
+    MUCH_LAG, MORE_LAG = 50_000, 100_000
+    EXTRA_PARTITIONS = 5
+
+    def __init__(self, job: Job, executors: int, most: int) -> None:
+        self._executors, self._most, self._partitions = executors, most, job.splits
+        self._batches: deque[BatchFinished] = deque()
+        self._rolled_s = 0.0
+
+    def decide(self, spark: VirtualSpark) -> int:
+        """The cheapest count, if it is more, or if tasks roll over."""
+        now_s = spark.now_s
+        recent = [e for e in self._batches if e.sample.finished_s > now_s - self.every_s]
+        if not recent:
+            return self._executors
+        rate = sum(e.sample.input_rows for e in recent) / self.every_s / self._executors
+        busy = sum(map(sum_busy_s, recent)) / self.every_s / self._executors
+        self._batches.clear()
+        lag = measure_lag(spark)
+        if rate <= 0:
+            return self._executors
+        best = min(
+            self._list_counts(lag), key=lambda n: self._find_cost(n, lag, rate, min(1.0, busy))
+        )
+        rolls = now_s - self._rolled_s >= self.TASK_S
+        self._rolled_s = now_s if rolls else self._rolled_s
+        if best > self._executors or rolls:
+            self._executors = best
+        return self._executors
+
+    def finish_batch(self, event: BatchFinished) -> None:
+        """Keeps it for the rates."""
+        self._batches.append(event)
+
+    def _list_counts(self, lag: float) -> list[int]:
+        a_task, extra = self._partitions // self._executors, 0
+        of_partition = lag / self._partitions
+        if of_partition >= self.MUCH_LAG:
+            extra = self.EXTRA_PARTITIONS + int(max(0.0, of_partition / self.MORE_LAG - 1))
+            extra = int(extra * max(0.0, 1.0 - self._executors / self._most))
+        sizes = range(max(1, a_task - 2 - extra), min(self._partitions, a_task + 4) + 1)
+        counts = {math.ceil(self._partitions / size) for size in sizes}
+        return sorted(n for n in counts if n <= self._most) or [self._executors]
+
+    def _find_cost(self, n: int, lag: float, rate: float, busy: float) -> float:
+        idle = max(0.0, 1.0 - busy * self._executors / n)
+        if n != self._executors:
+            idle *= math.exp(-lag / n / self.MORE_LAG)
+        return self.LAG_WEIGHT * lag / (n * rate) + self.IDLE_WEIGHT * n * self.TASK_S * idle
+
+
+class ElasticScaling:
+    """Amadeus' Elastic-Scaling for Structured Streaming, with its defaults.
+
+    When a batch ends: the duration of batches over the trigger interval, smoothed. Above 1, and
+    below three quarters, there are to be as many executors as there are times that. Nothing is
+    asked for while executors come.
+    """
+
+    every_s = 0.0
+    LOW, HIGH = 0.75, 1.0
+    SMOOTHING = 0.6
+
+    def __init__(self, job: Job, executors: int) -> None:
+        self._executors = executors
+        self._trigger_s = job.trigger_s or job.objective_s / 2
+        self._sum = self._weights = 1.0
+
+    def decide(self, spark: VirtualSpark) -> int:
+        """The number by the smoothed ratio."""
+        ratio = self._sum / self._weights
+        if (ratio > self.HIGH or ratio < self.LOW) and len(spark.executors()) == spark.asked:
+            self._executors = max(1, math.ceil(len(spark.executors()) * ratio))
+        return self._executors
+
+    def finish_batch(self, event: BatchFinished) -> None:
+        """Adds the batch to the ratio."""
+        self._sum = self.SMOOTHING * self._sum + event.sample.duration_s / self._trigger_s
+        self._weights = self.SMOOTHING * self._weights + 1.0
 
 
 class Oracle:

@@ -11,7 +11,15 @@ import pytest
 from simulation.figures import Figures, compute_figures
 from simulation.model import Batch, Job, run_batch, weigh_partitions
 from simulation.running import Change, run_ours, run_scaler
-from simulation.scalers import DynamicAllocation, Fixed, LagThreshold, count_for
+from simulation.scalers import (
+    DruidCosts,
+    DynamicAllocation,
+    ElasticScaling,
+    Fixed,
+    LagThreshold,
+    ManagedFlink,
+    count_for,
+)
 from simulation.spark import BOUND_BATCHES, BatchRun, VirtualSpark
 from simulation.traces import MAKERS, Trace
 from simulation.workloads import HELD_OUT, make_workload
@@ -297,3 +305,31 @@ def test_a_held_out_workload_is_the_same_each_time_and_worth_a_few_executors(kin
 def test_the_objective_follows_from_the_trigger_interval() -> None:
     assert Job().objective_s == 25.0
     assert replace(Job(), trigger_s=0.0).objective_s == 10.0
+
+
+def test_managed_flink_doubles_after_a_quarter_of_an_hour_that_is_busy() -> None:
+    busy = VirtualSpark(QUIET, Trace("high", (650.0,) * 200), 1, 2)
+    changes = run_scaler(busy, ManagedFlink(2), most=8)
+    assert [(before, after) for _, before, after in changes] == [(2, 4)]
+    assert changes[0][0] == pytest.approx(ManagedFlink.BUSY_MINUTES * 60.0, abs=60.0)
+    calm = VirtualSpark(QUIET, FLAT, 1, 4)
+    assert not run_scaler(calm, ManagedFlink(4), most=8)
+
+
+def test_druids_costs_add_where_nobody_is_idle_and_remove_when_tasks_roll_over() -> None:
+    job = replace(QUIET, splits=32, partitions=32)
+    busy = VirtualSpark(job, Trace("high", (2500.0,) * 200), 1, 2)
+    assert run_scaler(busy, DruidCosts(job, 2, 16), most=16)[0][2] > 2
+    calm = VirtualSpark(job, Trace("low", (100.0,) * 800), 1, 8)
+    changes = run_scaler(calm, DruidCosts(job, 8, 16), most=16)
+    assert changes[0][2] < 8
+    assert changes[0][0] >= DruidCosts.TASK_S
+
+
+def test_elastic_scaling_aims_at_batches_as_long_as_the_trigger_interval() -> None:
+    job = replace(QUIET, splits=32, partitions=32, task_s=0.01)
+    spark = VirtualSpark(job, Trace("flat", (1500.0,) * 200), 1, 1)
+    changes = run_scaler(spark, ElasticScaling(job, 1), most=16)
+    assert {at_s for at_s, _, _ in changes} <= {run.end_s for run in spark.batches}
+    last = spark.batches[-1]
+    assert 0.6 < (last.end_s - last.start_s) / job.trigger_s < 1.1
