@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from balancedstream.core.balance.hotspots import Move, place_orphans
 from balancedstream.core.balance.migration import (
+    choose_at_once,
     pays_at_once,
     pays_to_share,
     steps_ahead,
@@ -432,7 +433,14 @@ class Realizer:
             return self._estimate_restore_s(operator, move)
 
         if not self._migrations.prepares(operator):
-            return steps_within(moves, plan.budget_s, load_s)
+            at_once = choose_at_once(
+                moves,
+                self._list_work_s(operator),
+                self._list_places(operator),
+                self._engine.executors(),
+                load_s,
+            )
+            return iter([at_once]) if at_once else steps_within(moves, plan.budget_s, load_s)
         return steps_ahead(
             moves,
             plan.budget_s,

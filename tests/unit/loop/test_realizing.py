@@ -489,6 +489,18 @@ def test_moves_that_shorten_the_next_batch_do_not_wait_for_their_state() -> None
     assert scene.realizer.state().moving == {}
 
 
+def test_neither_do_they_where_nothing_is_prepared_whatever_the_budget() -> None:
+    scene = Scene("a", "b", "c")
+    scene.finish(1, dict.fromkeys(range(4), "a"))
+    scene.finish(2, dict.fromkeys(range(4), "a"), work_s=20.0)
+    scene.apply(make_plan(1, (0, 1, 1, 2), ("a", "b", "c"), budget_s=SHORT_S))
+    assert scene.engine.placed[-1] == {1: "b", 2: "b", 3: "c"}
+    short = Scene("a", "b", "c")
+    short.finish(1, dict.fromkeys(range(4), "a"))
+    short.apply(make_plan(1, (0, 1, 1, 2), ("a", "b", "c"), budget_s=SHORT_S))
+    assert len(short.engine.placed[-1]) == 2, "one move a target"
+
+
 @pytest.mark.parametrize(
     ("state_bytes", "between_batches"),
     [

@@ -209,6 +209,58 @@ def pays_at_once(
     return max(after_s.values(), default=0.0) < AT_ONCE_BELOW * longest_before_s
 
 
+def choose_at_once(
+    moves: Sequence[Move],
+    busy_s: Mapping[int, float],
+    placement: Mapping[int, str],
+    executors: Mapping[str, int],
+    restore_cost_s: Callable[[Move], float],
+) -> tuple[Move, ...]:
+    """Choose moves that shorten the very next batch, although it then restores their state.
+
+    After executors have joined, the batches are as long as before until partitions run there. A
+    budget for restores would spread the moves over many such batches. Each chosen move leaves its
+    target with less work than its source had, the restore included; heavy partitions come first.
+    Our own design.
+
+    Args:
+        moves: the moves to choose from.
+        busy_s: expected busy seconds of each partition in the next batch.
+        placement: the current executor of each partition.
+        executors: live executors, id to cores. What runs on others moves within the budget.
+        restore_cost_s: estimates the seconds to restore a move's state; the estimate counts
+            `RESTORE_CAUTION` times. An executor without partitions takes `FIRST_TASK_S` longer.
+
+    Returns:
+        The chosen moves; none if they cannot cut the hottest executor's busy time below
+        `AT_ONCE_BELOW` of it.
+
+    >>> moves, placement = [Move(1, "a", "b"), Move(2, "a", "b")], {0: "a", 1: "a", 2: "a", 3: "b"}
+    >>> busy_s = {0: 3.0, 1: 3.0, 2: 3.0, 3: 0.5}
+    >>> choose_at_once(moves, busy_s, placement, {"a": 1, "b": 1}, lambda move: 0.5)
+    (Move(partition=1, source='a', target='b'),)
+    >>> choose_at_once(moves, busy_s, placement, {"a": 1, "b": 1}, lambda move: 5.0)
+    ()
+    """
+    before_s = _add_up(busy_s, placement, executors)
+    after_s = {e: before_s.get(e, FIRST_TASK_S) for e in executors}
+    chosen: list[Move] = []
+    for move in sorted(moves, key=lambda move: -busy_s.get(move.partition, 0.0)):
+        if move.source not in before_s or not executors.keys() >= {move.source, move.target}:
+            continue
+        moved_s = busy_s.get(move.partition, 0.0)
+        cost_s = moved_s + RESTORE_CAUTION * restore_cost_s(move)
+        then_s = after_s[move.target] + cost_s / executors[move.target]
+        if then_s < after_s[move.source]:
+            after_s[move.source] -= moved_s / executors[move.source]
+            after_s[move.target] = then_s
+            chosen.append(move)
+    used = before_s.keys() | {move.target for move in chosen}
+    longest_before_s = max((before_s.get(e, 0.0) for e in executors), default=0.0)
+    longest_s = max((s for e, s in after_s.items() if e in used), default=0.0)
+    return tuple(chosen) if longest_s < AT_ONCE_BELOW * longest_before_s else ()
+
+
 def pays_to_share(busy_s: float, restore_s: float, cores: int, more_cores: int) -> bool:
     """Whether a running batch ends sooner if joining executors take some of its tasks.
 

@@ -12,6 +12,7 @@ from balancedstream.core.balance.hotspots import Move
 from balancedstream.core.balance.migration import (
     AHEAD_BYTES,
     AHEAD_BYTES_OF_ALL,
+    choose_at_once,
     pays_at_once,
     steps_ahead,
     steps_within,
@@ -128,3 +129,58 @@ def test_moves_at_once_never_make_the_next_batch_longer_if_restores_take_what_is
 
     moved = {move.partition for move in moves}
     assert find_longest_s(after, moved) < find_longest_s(placement, set())
+
+
+def find_longest_s(
+    busy_s: dict[int, float],
+    placement: dict[int, str],
+    moves: tuple[Move, ...],
+    cores: dict[str, int],
+    restore_s: float,
+) -> float:
+    """The busy seconds per core of the hottest executor in the batch that makes the moves."""
+    spent_s = dict.fromkeys(cores, 0.0)
+    moved = {move.partition: move.target for move in moves}
+    for p, executor in (placement | moved).items():
+        seconds = busy_s[p] + (restore_s if p in moved else 0.0)
+        spent_s[executor] += seconds / cores[executor]
+    return max(spent_s.values())
+
+
+@given(
+    st.lists(st.floats(0.0, 10.0), min_size=1, max_size=12),
+    st.floats(0.0, 5.0),
+    st.randoms(use_true_random=False),
+)
+def test_moves_that_are_chosen_never_make_the_next_batch_longer_if_restores_take_what_is_expected(
+    loads_s: list[float], restore_s: float, chance: random.Random
+) -> None:
+    busy_s = dict(enumerate(loads_s))
+    cores = {"a": 1, "b": 2, "c": 1, "new": 1}
+    placement = {p: chance.choice("abc") for p in busy_s}
+    moves = [Move(p, placement[p], chance.choice(sorted(cores))) for p in busy_s]
+    moves = [move for move in moves if move.source != move.target]
+    chosen = choose_at_once(moves, busy_s, placement, cores, lambda move: restore_s)
+    assert set(chosen) <= set(moves)
+    if chosen:
+        before_s = find_longest_s(busy_s, placement, (), cores, restore_s)
+        assert find_longest_s(busy_s, placement, chosen, cores, restore_s) < before_s
+
+
+def test_executors_that_joined_get_most_of_their_share_at_once_if_batches_are_long() -> None:
+    busy_s = dict.fromkeys(range(16), 4.0)
+    placement = {p: "ab"[p % 2] for p in busy_s}
+    executors = dict.fromkeys(["a", "b", "c", "d"], 1)
+    moves = [Move(p, placement[p], "cd"[p % 2]) for p in range(8)]
+    chosen = choose_at_once(moves, busy_s, placement, executors, lambda move: 0.5)
+    assert len(chosen) == 6
+    short_s = dict.fromkeys(range(16), 0.4)
+    assert not choose_at_once(moves, short_s, placement, executors, lambda move: 0.5)
+
+
+def test_what_runs_on_an_executor_that_leaves_waits_for_its_step() -> None:
+    busy_s = dict.fromkeys(range(4), 10.0)
+    placement = {0: "a", 1: "a", 2: "a", 3: "gone"}
+    moves = [Move(2, "a", "b"), Move(3, "gone", "b")]
+    executors = {"a": 1, "b": 1}
+    assert choose_at_once(moves, busy_s, placement, executors, lambda move: 0.1) == (moves[0],)
