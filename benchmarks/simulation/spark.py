@@ -234,6 +234,10 @@ class VirtualSpark(Engine):
             self._coming.pop()
         return True
 
+    def watch_sources(self, *, wanted: bool) -> None:
+        """Asks them each second; planned batches are told in any case."""
+        self.asks_every_s = 1.0 if wanted else 0.0
+
     def bound(self, query: str, rows: float | None) -> str:
         """Bounds batches that start later: the next one may be planned already where this ends."""
         bound = self._bounds[query]

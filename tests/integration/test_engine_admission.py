@@ -42,7 +42,9 @@ def begin(engine: SparkEngine, tmp_path: Path) -> Iterator[Begin]:
         )
         return begun[-1]
 
+    engine.watch_sources(wanted=True)
     yield start
+    engine.watch_sources(wanted=False)
     for query in begun:
         query.stop()
     while engine.wait(0.5):
@@ -191,6 +193,7 @@ def test_limits_of_the_user_hold_again_when_balancing_ends(
     spark: SparkSession, tmp_path: Path, begin: Begin
 ) -> None:
     own = SparkEngine(spark)
+    own.watch_sources(wanted=True)
     folder = tmp_path / "in"
     write_files(folder, range(1), 20)
     query = begin(spark.readStream.text(str(folder)), "closed")

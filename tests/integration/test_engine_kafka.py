@@ -59,7 +59,9 @@ def begin(engine: SparkEngine, tmp_path: Path) -> Iterator[Callable[..., Streami
         begun.append(writer.trigger(processingTime=every).start())
         return begun[-1]
 
+    engine.watch_sources(wanted=True)
     yield start
+    engine.watch_sources(wanted=False)
     for query in begun:
         query.stop()
     while engine.wait(0.5):

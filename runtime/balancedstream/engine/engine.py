@@ -242,6 +242,10 @@ class SparkEngine:
         if at_once and self.capabilities.waiting:
             self.capabilities.waiting.reconsider()
 
+    def watch_sources(self, *, wanted: bool) -> None:
+        """Sets whether `BatchPlanned` and `RowsWaiting` come, for which sources are asked."""
+        self._listener.watchSources(wanted)
+
     def bound(self, query: str, rows: float | None) -> str:
         """Bounds the rows of the next batches of a query, below the limits that the user has set.
 

@@ -75,6 +75,9 @@ class Engine(Protocol):
     def set_executor_count(self, count: int) -> bool:
         """Asks the cluster manager for `count` executors in all; False when it refused."""
 
+    def watch_sources(self, *, wanted: bool) -> None:
+        """Sets whether `BatchPlanned` and `RowsWaiting` come, for which sources are asked."""
+
     def bound(self, query: str, rows: float | None) -> str:
         """Bounds the rows of the next batches of a query, below the limits that the user has set.
 

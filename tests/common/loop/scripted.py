@@ -102,6 +102,9 @@ class ScriptedEngine(Engine):
         self.wait_s = wait_s
         self.waits_at_once.append(at_once)
 
+    def watch_sources(self, *, wanted: bool) -> None:
+        """The script has what is told."""
+
     def bound(self, query: str, rows: float | None) -> str:
         self.bounds.append(rows)
         return self.unbounded

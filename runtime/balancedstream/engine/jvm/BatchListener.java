@@ -102,7 +102,11 @@ public final class BatchListener extends SparkListener {
     this.backend = backend;
     this.hosts = hosts;
     this.preparing = preparing;
-    waiting.start();
+  }
+
+  /** Tells of batches that are planned, and of what waits between two of them, from now on or no more. */
+  public void watchSources(boolean wanted) {
+    waiting.watch(wanted);
   }
 
   /** The next event as JSON; null if none came in time. */
@@ -289,7 +293,7 @@ public final class BatchListener extends SparkListener {
   /** With its first job, a batch has planned what it reads. */
   private void tellPlanned(String runId, String queryId, long batch, long atMs) {
     Planned last = (Planned) planned.get(runId);
-    if (queryId == null || last != null && last.batch >= batch) return;
+    if (!waiting.watches() || queryId == null || last != null && last.batch >= batch) return;
     Object execution = queries.find(queryId);
     if (execution == null || !runId.equals(RunningQueries.runOf(execution))) return;
     String told;

@@ -31,6 +31,8 @@ public final class WaitingRows implements Runnable {
   private final EventQueue events;
   private final Map runs = new ConcurrentHashMap(); // run id -> Run
   private final Map folders = new ConcurrentHashMap(); // to be listed, each to itself
+  private Thread thread; // null until somebody wants to know
+  private volatile boolean watches;
   private volatile boolean closed;
 
   public WaitingRows(RunningQueries queries, Sources sources, EventQueue events) {
@@ -39,11 +41,17 @@ public final class WaitingRows implements Runnable {
     this.events = events;
   }
 
-  /** Begins; the thread ends with `close`, and keeps no JVM alive. */
-  public void start() {
-    Thread thread = new Thread(this, "balancedstream-sources");
+  /** Whether somebody wants to know. The thread ends with `close`, and keeps no JVM alive. */
+  public synchronized void watch(boolean wanted) {
+    watches = wanted;
+    if (!wanted || thread != null) return;
+    thread = new Thread(this, "balancedstream-sources");
     thread.setDaemon(true);
     thread.start();
+  }
+
+  public boolean watches() {
+    return watches;
   }
 
   public void close() {
@@ -75,6 +83,7 @@ public final class WaitingRows implements Runnable {
       try {
         Thread.sleep(LOOK_MS);
         listFolders();
+        if (!watches) continue;
         for (Object execution : queries.list()) {
           Run run = (Run) runs.get(RunningQueries.runOf(execution));
           if (run == null || System.currentTimeMillis() < run.dueMs) continue;
