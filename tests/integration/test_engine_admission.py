@@ -127,7 +127,11 @@ def test_a_count_over_two_bounded_folders_with_one_watermark_is_right_after_a_re
             counted[key] = max(counted[key], rows)
         return counted.total() >= 2 * 12 * 30
 
-    second.read_until(is_read)
+    try:
+        second.read_until(is_read)
+    except AssertionError:
+        print(f"counted: {counted}; Spark says: {query.status}, {query.lastProgress}")
+        raise
     lines = [(number, len(f"{number}-{row}")) for number in range(12) for row in range(30)]
     expected = Counter((number // 4 * 4, length) for number, length in lines * 2)
     assert counted == expected

@@ -184,7 +184,7 @@ def read_counts(spark: SparkSession, name: str) -> dict[int, int]:
     return {row.k: row.n for row in rows}
 
 
-def test_a_broker_that_does_not_answer_is_said_once_and_asked_again_later(
+def test_a_broker_that_does_not_answer_is_said_once_a_cause_and_asked_again_later(
     spark: SparkSession,
     broker: Broker,
     read: Callable[..., DataFrame],
@@ -198,13 +198,16 @@ def test_a_broker_that_does_not_answer_is_said_once_and_asked_again_later(
     with caplog.at_level(logging.WARNING, "balancedstream"):
         seen.read_until(lambda: bool(seen.waiting), bounds=False)
         with broker.stopped():
-            seen.read_until(lambda: len(caplog.records) == 1, bounds=False)
+            seen.read_until(lambda: bool(caplog.records), bounds=False)
             until_s = time.monotonic() + 12
             seen.read_until(lambda: time.monotonic() > until_s, bounds=False)
         told = len(seen.waiting)
         seen.read_until(lambda: len(seen.waiting) > told, bounds=False)
-    (record,) = caplog.records
-    assert record.getMessage().startswith("silent: what waits at its sources is not seen early")
+    told_of = [record.getMessage() for record in caplog.records]
+    assert all(text.startswith("silent: what waits at its sources is not") for text in told_of)
+    # Kafka's client gives up with one cause, and the wait for it with another.
+    causes = [text.split(":")[2] for text in told_of]
+    assert len(causes) == len(set(causes)) <= 2
     broker.write(spark, "silent", range(50, 60))
     seen.read_until(lambda: seen.count_rows() == 60, bounds=False)
     assert query.exception() is None

@@ -250,7 +250,8 @@ class SparkEngine:
         """Bounds the rows of the next batches of a query, below the limits that the user has set.
 
         A bound decides where batches are cut, and nothing else. It ends by itself when three
-        batches have ended since it was set, and with `close`.
+        batches have ended since it was set, and with `close`. Files are bounded by bytes, and what
+        a row has of them is measured with `watch_sources` only.
 
         Args:
             query: what it is called in events.
