@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -61,6 +62,13 @@ class Broker:
         )
         options = {"kafka.bootstrap.servers": self.address, "topic": topic}
         rows.write.format("kafka").options(**options).save()
+
+    def count(self, spark: SparkSession, *topics: str, modulo: int) -> Counter[int]:
+        """How often each remainder of the numbers is in topics; a producer may write one twice."""
+        options = {"kafka.bootstrap.servers": self.address, "subscribe": ",".join(topics)}
+        value = F.col("value").cast("string").cast("long") % modulo
+        rows = spark.read.format("kafka").options(**options).load().groupBy(value.alias("k"))
+        return Counter({row.k: row["count"] for row in rows.count().collect()})
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
