@@ -40,7 +40,7 @@ class Page:
             kind = CounterMetricFamily if metric.endswith("_total") else GaugeMetricFamily
             family = kind(metric, text, labels=(*self._common, *metric.labels))
             for labels, value in self._values[metric]:
-                family.add_metric((*self._common.values(), *labels), value)
+                family.add_metric((*self._common.values(), *map(_encodable, labels)), value)
             yield family
         histogram = HistogramMetricFamily(
             wire.BATCH_DURATION,
@@ -49,9 +49,20 @@ class Page:
         )
         bounds = [*map(str, catalogue.BATCH_DURATION_BUCKETS_S), "+Inf"]
         for query, counts, sum_s in self._batch_durations:
-            labels = (*self._common.values(), query)
+            labels = (*self._common.values(), _encodable(query))
             histogram.add_metric(labels, list(zip(bounds, counts, strict=True)), sum_s)
         yield histogram
+
+
+def _encodable(label: str) -> str:
+    r"""A label's value that can be written in UTF-8, without which the whole scrape would fail.
+
+    A name in Java or JSON may hold half of a surrogate pair.
+
+    >>> print(_encodable("clicks\udca0"))
+    clicks\udca0
+    """
+    return label if label.isascii() else label.encode(errors="backslashreplace").decode()
 
 
 def write_application(page: Page, build: Sequence[str], application: Application) -> None:

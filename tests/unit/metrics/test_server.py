@@ -22,6 +22,7 @@ from metric_samples import (
 from metric_stories import Story, tell_batches
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
+from balancedstream.core.samples import KeySample
 from balancedstream.errors import BalancedStreamError, InvalidInputError, PortInUseError
 from balancedstream.metrics.exporter import Exporter
 
@@ -70,6 +71,20 @@ def test_a_scrape_in_the_middle_of_batches_sees_whole_batches_only(exporter: Exp
 def test_any_query_name_survives_the_text_format(exporter: Exporter, query: str) -> None:
     exporter.on_batch(batch_of(0, query), [task_of(0, query=query)], {"0": 1})
     assert select(scrape(exporter), "batches_total") == {(query,): 1}
+
+
+def test_a_name_that_is_no_utf_8_costs_no_scrape(exporter: Exporter) -> None:
+    # prometheus/client_python#564: half of a surrogate pair in one label ended all scrapes.
+    for query in ("caf\udca0", "café"):
+        exporter.on_batch(batch_of(0, query), [task_of(0, query=query)], {"0": 1})
+        exporter.on_hot_keys(query, 0, (KeySample(query, 0, "\ud83d", 0, 0, 1.0),))
+    newer = read_samples(fetch(exporter, accept=OPENMETRICS), parse_openmetrics)
+    for samples in (scrape(exporter), newer):
+        assert select(samples, "batches_total") == {("caf\\udca0",): 1, ("café",): 1}
+        assert select(samples, "batch_duration_seconds_count").keys() == {
+            ("caf\\udca0",),
+            ("café",),
+        }
 
 
 def test_one_metric_alone_can_be_asked_for(exporter: Exporter) -> None:
