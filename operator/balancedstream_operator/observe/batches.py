@@ -109,6 +109,10 @@ def _split(
     def change(name: str) -> float:
         return (after[name] or 0.0) - (before[name] or 0.0)
 
+    # Prometheus can turn histograms into native ones, which have no series of their sum.
+    duration_s = after[wire.LAST_BATCH_DURATION] or 0.0
+    if after[wire.BATCH_DURATION_SUM] is not None:
+        duration_s = change(wire.BATCH_DURATION_SUM) / interval.batches
     finished_s = after[wire.LAST_BATCH_TIMESTAMP] or interval.after_s
     rows = int(change(wire.INPUT_ROWS))
     # From one start to the next: the difference of the ends, less that of the durations.
@@ -124,7 +128,7 @@ def _split(
             query=interval.query,
             batch=interval.last_batch - to_come,
             finished_s=finished_s - to_come * (interval_s or 0.0),
-            duration_s=change(wire.BATCH_DURATION_SUM) / interval.batches,
+            duration_s=duration_s,
             # Integers that add up to the rows that were read.
             input_rows=rows * number // interval.batches - rows * (number - 1) // interval.batches,
             interval_s=interval_s,

@@ -16,11 +16,13 @@ from balancedstream.core.balance.loads import prune
 from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.policy import Policy, ScalingPolicy, WindowPolicy
 from balancedstream.core.samples import BatchSample, ShuffleRecord, TaskSample
+from balancedstream.core.wire.series import BATCH_DURATION
 from balancedstream.metrics.catalogue import SERIES_PER_PARTITION
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.api.status import LoadedAhead, Preparations
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.measurement import (
+    QUERY_METRICS,
     Measurement,
     ShuffleSample,
     measure,
@@ -81,6 +83,19 @@ def test_one_batch_between_two_scrapes_is_that_batch() -> None:
     assert [t.restore_s for t in found.tasks] == pytest.approx([0.0, 0.25])
     assert [t.moved for t in found.tasks] == [False, True]
     assert [t.state_bytes for t in found.tasks] == [1000, 1000]
+
+
+def test_batches_take_as_long_where_prometheus_turns_histograms_into_native_ones() -> None:
+    # prometheus/prometheus#14978: then `_sum` and `_count` are no series any more. All batches
+    # seemed to take no time, so that executors seemed to be too many.
+    exporter, scrapes = Exporter(stream=STREAM), Scrapes()
+    for number in range(4):
+        tell(exporter, batch(number, 10.0 * number, duration_s=8.0))
+        scrapes.scrape(exporter, 10.0 * number + 9.0)
+    kept = [m for m in QUERY_METRICS if not m.startswith(f"{BATCH_DURATION}_")]
+    found = measure(scrapes.select(tuple(kept)), [], 40.0)
+    assert [sample.duration_s for sample in found.batches] == [8.0] * 3
+    assert found.batches == scrapes.measure(40.0).batches
 
 
 def test_the_first_scrape_is_only_a_baseline() -> None:
