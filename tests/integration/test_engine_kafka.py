@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from balancedstream.engine.engine import SparkEngine
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 
 @pytest.fixture(scope="module")
