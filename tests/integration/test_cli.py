@@ -92,6 +92,34 @@ def test_a_script_without_a_query_is_told_so(tmp_path: Path) -> None:
     assert running.returncode == 0
 
 
+def test_a_script_that_finds_nothing_new_succeeds_as_under_python(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    job = write_job(
+        tmp_path / "job.py",
+        """
+        import sys
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.builder.getOrCreate()
+        counts = spark.readStream.schema("k int").json(sys.argv[1]).groupBy("k").count()
+        query = (
+            counts.writeStream.outputMode("update")
+            .format("noop")
+            .option("checkpointLocation", sys.argv[2])
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        print("done")
+        """,
+    )
+    running = start_run("--local", "1:1", job, tmp_path / "source", tmp_path / "checkpoint")
+    printed, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0
+    assert printed == "done\n"
+    assert "no batch of a streaming query finished, so there was nothing to balance" in said
+
+
 def test_dynamic_allocation_is_refused_with_what_to_do(tmp_path: Path) -> None:
     job = write_job(
         tmp_path / "job.py",

@@ -41,6 +41,33 @@ def test_a_script_that_is_not_there_is_named(
     assert "missing.py" in message
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "the following arguments are required: APP"),
+        (["run", "--localx", "2", "job.py"], "unrecognized arguments: --localx"),
+    ],
+)
+def test_a_mistyped_run_is_answered_with_the_usage_of_run(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    said = capsys.readouterr().err
+    assert said.startswith("usage: balancedstream run ")
+    assert said.endswith(f"balancedstream run: error: {message}\n")
+
+
+def test_the_help_of_run_names_what_its_options_take_and_the_live_page(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["run", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the number follows the load; N is the same as N:N" in said
+    assert "and /report, a page that shows the run so far" in said
+
+
 def test_following_a_stream_needs_the_kubernetes_client_and_says_so(
     script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,11 +113,12 @@ def test_a_policy_file_that_is_not_there_is_named(
     assert "none.yaml" in fail(capsys, "run", "--policy", tmp_path / "none.yaml", script)
 
 
-def test_a_report_folder_that_cannot_be_written_is_refused_before_anything_starts(
-    script: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("option", ["--report", "--record"])
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(
+    option: str, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    message = fail(capsys, "run", "--report", script / "report", script)
-    assert "cannot be written" in message
+    message = fail(capsys, "run", option, script / "folder", script)
+    assert message.startswith(f"balancedstream: {option}: {script / 'folder'} cannot be written")
 
 
 def test_a_port_in_use_is_refused_before_anything_starts(
@@ -203,6 +231,7 @@ def test_a_recorded_observation_is_explained(
     path = record(tmp_path / "seen.json", Observation(10.0, {"a": 1, "b": 1}, tasks))
     assert main(["explain", str(path)]) == 0
     said = capsys.readouterr().out
+    assert said.startswith("executors: a (1 core), b (1 core)\n")
     assert "query q, operator 0: 1 move: imbalance 2.00 → 1.00 (bound 1.00)" in said
     assert "move partition 0 (4.000 s, 1,000 bytes of state): a -> b" in said
 
@@ -262,3 +291,22 @@ def test_an_observation_that_is_wrong_is_refused_by_field(
     path = tmp_path / "wrong.json"
     path.write_text(content)
     assert named in fail(capsys, "explain", path)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ('{"observation": {"now_s": 1, "exec', "is not JSON, or was cut off"),
+        ('{"app": "job.py", "batches": 3}', "has no field `observation`"),
+        ('{"kind": "run"}\n{"kind": "batch"}\n', "is not JSON"),
+    ],
+    ids=["cut off", "report.json", "history.jsonl"],
+)
+def test_a_file_that_is_no_observation_is_refused_with_what_records_one(
+    content: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(content)
+    message = fail(capsys, "explain", path)
+    assert what in message
+    assert "`balancedstream run --record DIR` writes such files" in message
