@@ -104,6 +104,15 @@ def test_a_script_gets_its_session_where_balancing_cannot_begin(
     assert "nothing to balance" not in said
 
 
+def test_what_a_run_says_has_no_escape_sequences_of_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    companion.Companion(RunOptions("job\x1b[2J.py"))._say_without_session()
+    said = capsys.readouterr().err
+    assert "made no Spark session" in said
+    assert "\x1b" not in said
+
+
 def test_a_sitecustomize_of_the_users_finds_the_environment_as_it_was(tmp_path: Path) -> None:
     shown = "import os; print(sorted(os.environ))"
     (tmp_path / "sitecustomize.py").write_text(shown)

@@ -14,6 +14,7 @@ from balancedstream.record.history import History
 from balancedstream.record.records import BatchRecord, MoveRecord, OperatorBatchLoad
 from balancedstream.report import render_live_page
 from balancedstream.report.outcome import describe_outcome
+from balancedstream.report.page import render_page
 from balancedstream.report.summary import summarize
 
 TITLES = (
@@ -271,6 +272,17 @@ def test_a_change_for_the_worse_looks_like_one(
     page = page_of(history)
     # Of the median, and of the 99th percentile.
     assert len(re.findall(rf'class="(?:change )?{css}">[+±-]', page)) == 2
+
+
+def test_notes_are_no_warning_and_have_the_colours_of_what_is_around_them(
+    simulate: Callable[..., History], scenario: type[Scenario]
+) -> None:
+    history = simulate(scenario())
+    page = render_page(history, summarize(history, ["a note"]))
+    assert '<div class="notes"><ul><li>a note</li>' in page
+    (style,) = re.findall(r"^\.notes \{(.*?)\}", page, re.M | re.S)
+    assert {*re.findall(r"--\w+(?:-\w+)*", style)} == {"--card", "--grid", "--line", "--soft"}
+    assert "#" not in style
 
 
 @pytest.mark.parametrize("batches", [1, 2, 7])

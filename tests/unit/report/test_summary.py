@@ -25,6 +25,7 @@ from balancedstream.record.records import (
 from balancedstream.report import (
     describe_outcome,
     prepare_directory,
+    publish_report,
     render_json,
     summarize,
     write_report,
@@ -336,3 +337,15 @@ def test_a_report_makes_its_folder(
 ) -> None:
     write_report(simulate(scenario(batches=3)), tmp_path / "runs" / "again")
     assert (tmp_path / "runs" / "again" / "report.html").is_file()
+
+
+def test_the_last_lines_of_a_run_without_figures_agree_that_there_is_a_report(
+    empty_history: Callable[[], History], tmp_path: Path
+) -> None:
+    run = empty_history().run
+    said: list[str] = []
+    publish_report(History(replace(run, ended_s=run.started_s + 1.0)), tmp_path, said.append)
+    assert said == [
+        "No micro-batch finished in this run, so there are no figures.",
+        f"report: {tmp_path / 'report.html'}",
+    ]
