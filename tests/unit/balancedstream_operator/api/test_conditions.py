@@ -6,10 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from balancedstream_operator.api.conditions import KINDS, NAMED
 
-PAGE = Path(__file__).parents[4] / "docs" / "reference" / "conditions.md"
+ROOT = Path(__file__).parents[4]
+PAGE = ROOT / "docs" / "reference" / "conditions.md"
+VALUES = ROOT / "charts" / "balancedstream" / "values.yaml"
 
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _ROW = re.compile(r"^\| (`.*?) \| (.*) \| (.*?) \|$", re.M)
@@ -41,6 +44,14 @@ NOTHING = (
 def test_what_to_do_is_what_the_page_says(kind: str, state: str, reason: str, to_do: str) -> None:
     expected = "" if to_do.startswith(NOTHING) else to_do
     assert NAMED[kind].find_remedy(state, reason) == expected
+
+
+def test_metrics_that_cannot_be_had_may_be_due_to_the_charts_network_policy() -> None:
+    name = "networkPolicy"
+    assert name in yaml.safe_load(VALUES.read_text("utf-8"))
+    assert f"chart's {name} lets it reach the port" in NAMED["MetricsAvailable"].find_remedy(
+        "False", "Unreachable"
+    )
 
 
 def test_the_page_has_such_rows() -> None:
