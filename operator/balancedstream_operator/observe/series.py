@@ -36,6 +36,11 @@ _LABELS: Mapping[str, tuple[str, ...]] = {
     metric: metric.labels for metric in vars(wire).values() if isinstance(metric, wire.Metric)
 }
 
+_OF_DRIVER = frozenset(label for labels in _LABELS.values() for label in labels)
+
+_EXPORTED = "exported_"
+"""Prometheus puts this before a driver's label where the target has a label of the same name."""
+
 _DIGITS = 10
 """Digits that no number of an operator or partition reaches."""
 
@@ -234,7 +239,8 @@ def keep_readable(all_series: Iterable[Series]) -> list[Series]:
     >>> keep_readable([Series({"__name__": "balancedstream_executor_cores"}, ((1.0, 2.0),))])
     []
     """
-    return [s for s in map(_drop_unsound, all_series) if s.samples and _has_labels(s)]
+    sound = map(_restore_labels, map(_drop_unsound, all_series))
+    return [s for s in sound if s.samples and _has_labels(s)]
 
 
 def _drop_unsound(series: Series) -> Series:
@@ -248,9 +254,22 @@ def _drop_unsound(series: Series) -> Series:
     return Series(series.labels, tuple(s for s in series.samples if is_sound(s[1])))
 
 
+def _restore_labels(series: Series) -> Series:
+    """A series with the labels that the driver set, and without the target's of the same names."""
+    labels = series.labels
+    own = _LABELS.get(labels.get("__name__", ""), ())
+    foreign = _OF_DRIVER.intersection(labels).difference(own)
+    hidden = {f"{_EXPORTED}{name}": name for name in own if f"{_EXPORTED}{name}" in labels}
+    if not (foreign or hidden):
+        return series
+    kept = {name: value for name, value in labels.items() if name not in foreign}
+    restored = {name: kept.pop(exported) for exported, name in hidden.items()}
+    return Series({**kept, **restored}, series.samples)
+
+
 def _has_labels(series: Series) -> bool:
     labels = series.labels
-    if not all(isinstance(value, str) for value in labels.values()):
+    if not all(isinstance(value, str) and _is_unicode(value) for value in labels.values()):
         return False
     needed = _LABELS.get(labels.get("__name__", ""))
     if needed is None:
@@ -259,6 +278,11 @@ def _has_labels(series: Series) -> bool:
     return all(labels.get(each) for each in needed) and all(
         number.isascii() and number.isdecimal() and len(number) < _DIGITS for number in numbers
     )
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be written: JSON may hold half of a surrogate pair."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _name(series: Series) -> str:

@@ -106,6 +106,11 @@ def strange_series(draw: st.DrawFn) -> Series:
 STRANGE = st.lists(strange_series(), max_size=12)
 
 
+def test_a_name_that_no_status_can_hold_is_no_drivers() -> None:
+    # prometheus/client_python#564: half of a surrogate pair in a label ended all that wrote it.
+    assert look([*DRIVER, *of_query("q"), *of_query("caf\udca0")], PARTITIONS) == USUAL
+
+
 @settings(deadline=None)
 @given(STRANGE, STRANGE)
 def test_strange_series_change_nothing_about_the_query_beside_them(

@@ -59,6 +59,33 @@ def drop(found: list[Series], name: str, time_s: float) -> list[Series]:
     ]
 
 
+def add_target_labels(found: list[Series], **target: str) -> list[Series]:
+    """The series as Prometheus keeps them of a target that has these labels."""
+    return [
+        Series(
+            {**{f"exported_{n}" if n in target else n: s.labels[n] for n in s.labels}, **target},
+            s.samples,
+        )
+        for s in found
+    ]
+
+
+def test_a_target_whose_labels_have_names_of_ours_is_measured_as_any_other() -> None:
+    # prometheus-operator/prometheus-operator#356: a target's label hides the one that was served,
+    # which becomes `exported_NAME`. So all executors seemed to be one.
+    exporter, scrapes = Exporter(stream="shop/clicks"), Scrapes()
+    tell_and_scrape(exporter, (scrapes, 0.0))
+    target = {"executor": "spark", "operator": "balancedstream", "query": "node"}
+    found = measure(
+        add_target_labels(scrapes.select(QUERY_METRICS), **target),
+        add_target_labels(scrapes.select(PARTITION_METRICS), **target),
+        140.0,
+    )
+    assert found == scrapes.measure(140.0)
+    assert found.executors == {"1": 1, "2": 1}
+    assert found.tasks
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
