@@ -47,6 +47,10 @@ ALL_REPLICAS = {"dedup": "false"}
 """A parameter for Thanos, which otherwise may mix series of several replicas, so that no scrape is
 whole. Other servers ignore it."""
 
+WHOLE_ANSWERS = {"partial_response": "false", "deny_partial_response": "1"}
+"""Parameters for Thanos and VictoriaMetrics, which otherwise answer without what they cannot reach:
+a sum would be too low, and raise no minimum. Other servers ignore them."""
+
 MAX_LOOK_BACK_S = 6 * 3600.0
 """The operator never fetches samples from further back, however slow batches are."""
 
@@ -118,7 +122,7 @@ class Prometheus:
         try:
             with self._budgets.queries.question():
                 found = connection.custom_query(
-                    query, params={"time": now_s, "timeout": f"{QUERY_S:.0f}s"}
+                    query, params={"time": now_s, "timeout": f"{QUERY_S:.0f}s", **WHOLE_ANSWERS}
                 )
             return _read_number(found)
         except (OSError, HTTPError, RequestException, PrometheusApiClientException) as error:

@@ -18,7 +18,7 @@ from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Endpoint
 from balancedstream_operator.observe.floors import EVERY_S, HOLD_S, MAX_FLOOR, FloorQuery, round_up
 from balancedstream_operator.observe.http import AnswerBudgets
-from balancedstream_operator.observe.prometheus import Prometheus, _read_number
+from balancedstream_operator.observe.prometheus import WHOLE_ANSWERS, Prometheus, _read_number
 from balancedstream_operator.process.threads import PassThreads
 from balancedstream_operator.settings import Settings
 
@@ -167,7 +167,7 @@ def test_anything_else_is_said(result: Any, said: str) -> None:
         _read_number(result)
 
 
-def ask_server(*result: Any) -> tuple[float, list[dict[str, str]]]:
+def ask_server(*result: Any, query: str = QUERY) -> tuple[float, list[dict[str, str]]]:
     """The number that a server's answer gives, and what it was asked."""
     asked = []
 
@@ -177,13 +177,13 @@ def ask_server(*result: Any) -> tuple[float, list[dict[str, str]]]:
 
     with serve(answer) as url:
         own = Prometheus(Endpoint(url, of_the_operator=True), AnswerBudgets())
-        return own.ask(QUERY, 1000.0), asked
+        return own.ask(query, 1000.0), asked
 
 
 def test_the_server_is_asked_as_the_stream_says_and_to_give_up_in_time() -> None:
     number, (asked,) = ask_server({"metric": {}, "value": [1000.0, "7"]})
     assert number == 7.0
-    assert asked == {"query": QUERY, "time": "1000.0", "timeout": "5s"}
+    assert asked == {"query": QUERY, "time": "1000.0", "timeout": "5s", **WHOLE_ANSWERS}
 
 
 def test_an_answer_that_is_far_too_much_is_not_taken() -> None:
@@ -218,6 +218,51 @@ def test_no_number_becomes_a_huge_negative_one() -> None:
     for text in ("NaN", "+Inf", "-Inf"):
         found = FloorQuery().look(QUERY, partial(_ask_for, text), 4, 0.0)
         assert (found.executors, found.known) == (4, False)
+
+
+def test_a_sum_over_clusters_of_which_one_cannot_be_reached_lowers_nothing() -> None:
+    # thanos-io/thanos#622: the sum came without that cluster, and nobody saw that it was too low.
+    def answer_in_part(request: Request) -> Response:
+        if {
+            "partial_response": "false",
+            "deny_partial_response": "1",
+        }.items() <= request.query.items():
+            return Response({"status": "error", "errorType": "execution"}, status=422)
+        result = [{"metric": {}, "value": [1000.0, "3"]}]
+        data = {"resultType": "vector", "result": result}
+        return Response({"status": "success", "data": data, "warnings": ["no store matched"]})
+
+    floor = FloorQuery()
+    assert floor.look(QUERY, lambda: 9.0, 9, 0.0).executors == 9
+    with serve(answer_in_part) as url:
+        own = Prometheus(Endpoint(url, of_the_operator=True), AnswerBudgets())
+        found = floor.look(QUERY, lambda: own.ask(QUERY, 60.0), 9, 60.0)
+    assert (found.executors, found.reason) == (9, "Held")
+
+
+def test_a_query_arrives_as_it_was_written() -> None:
+    # kedacore/keda#521 and prometheus/prometheus#4199: `+` arrived as a blank.
+    query = """sum(up{job=~"a.+|b&c=50%",path="/#?é"}) + 1 or\n vector(2) % 3"""
+    _, (asked,) = ask_server(1000.0, "7", query=query)
+    assert asked["query"] == query
+
+
+def test_a_server_that_is_back_is_believed_at_the_next_question() -> None:
+    # kedacore/keda#3152: after one 503 the scaler stayed without a number.
+    floor = FloorQuery()
+    assert floor.look(QUERY, lambda: 5.0, 5, 0.0).executors == 5
+    assert floor.look(QUERY, fail, 5, EVERY_S).known is False
+    found = floor.look(QUERY, lambda: 7.0, 5, 2 * EVERY_S)
+    assert (found.executors, found.known, found.reason) == (7, True, "Answered")
+
+
+def test_half_an_executor_more_is_one_more_however_the_load_got_there() -> None:
+    # kedacore/keda#3291: 38, 39 and 40 rows for two a pod gave 19 pods for good.
+    floor, found = FloorQuery(), []
+    for number, rows in enumerate((38, 39, 40, 39, 38)):
+        answer = partial(_ask_for, str(rows / 2))
+        found.append(floor.look(QUERY, answer, 1, number * EVERY_S).executors)
+    assert found == [19, 20, 20, 20, 19]
 
 
 def _ask_for(text: str) -> float:
