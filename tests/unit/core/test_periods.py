@@ -229,6 +229,14 @@ def test_the_highest_floor_counts() -> None:
     assert find_floor([low, high], at("2026-11-30T09:15")) == (2, "2 until 10:00 Europe/Berlin")
 
 
+def test_floors_that_follow_each_other_leave_no_gap_and_no_sum() -> None:
+    # kedacore/keda#6665: where one period ended and the next began, replicas went 10, 12, 11.
+    floors = [Floor("0 8 * * *", 7200, BERLIN, 10), Floor("0 10 * * *", 7200, BERLIN, 10)]
+    border_s = at("2026-11-30T10:00")
+    for late_s in (-60.0, -0.001, 0.0, 0.001, 60.0):
+        assert find_floor(floors, border_s + late_s)[0] == 10
+
+
 def test_a_time_of_another_day_is_said_with_its_day() -> None:
     now_s = datetime(2026, 11, 30, 23, 30, tzinfo=UTC).timestamp()
     assert describe_time(now_s + 60, "UTC", now_s) == "23:31 UTC"

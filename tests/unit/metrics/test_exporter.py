@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -154,6 +155,17 @@ def test_rates_that_are_not_known_are_absent() -> None:
     assert samples[series("input_rows_per_second", query="q")] == 25
     assert series("processed_rows_per_second", query="q") not in samples
     assert series("backlog_rows", query="q") not in samples
+
+
+def test_a_batch_that_takes_no_time_by_sparks_clock_makes_no_infinity() -> None:
+    # apache/spark#26610 and #30546: Spark's rates of such a batch were Infinity and NaN.
+    exporter = Exporter()
+    for number, rows in enumerate((100, 0)):
+        batch = batch_of(number, duration_s=0.0, interval_s=0.0, input_rows=rows)
+        exporter.on_batch(batch, [task_of(0, busy_s=0.0)], {"0": 1})
+        assert all(map(math.isfinite, collect(exporter).values()))
+    exporter.on_batch(batch_of(2), [task_of(1)], {"0": 1})
+    assert select(collect(exporter), "partitions_hidden") == {("0", "q"): 0}
 
 
 def test_a_batch_as_long_as_a_buckets_bound_is_in_that_bucket() -> None:

@@ -58,6 +58,15 @@ def say(code: str, reason: str) -> str:
             "silence",
         ),
         ("Executor decommission: spark scale down", None),
+        # apache/spark#35321: executors that had gone in peace were counted as lost.
+        ("Finished decommissioning", None),
+        # kubeflow/spark-operator#2589: full disks showed as exit code 143 and nothing else.
+        (
+            say("143", "Error")
+            + "The API gave the following brief reason: Evicted\nThe API gave the following "
+            "message: Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.",
+            "silence",
+        ),
     ],
 )
 def test_the_cause_is_found_in_sparks_words(reason: str, loss: LossCause | None) -> None:
