@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -254,3 +255,35 @@ def test_a_suspended_stream_says_so() -> None:
     assert done.status["phase"] == "Suspended"
     assert conditions(done)["Suspended"][0] == "True"
     assert done.status["executors"] == 0
+
+
+def test_a_status_does_not_grow_with_the_executors_that_have_come_and_gone() -> None:
+    # kubeflow/spark-operator#2025: a state was kept of each, until etcd took the object no more.
+    scene, sizes = Scene(), []
+    scene.run_until_running()
+    for number in range(60):
+        old, new = str(2 * number), str(2 * number + 1)
+        scene.executors = {old: 1, new: 1}
+        scene.placement = {0: old, 1: old, 2: old, 3: new}
+        scene.finish_batches()
+        sizes.append(len(json.dumps(scene.run_pass().status)))
+    # The first ones fill the list of decisions, and later numbers have more digits.
+    assert max(sizes[30:]) <= max(sizes[:30]) + 100
+
+
+def test_what_a_pass_writes_makes_the_next_one_write_nothing() -> None:
+    # nolar/kopf#686: what was written for oneself was an event, which was written again, for ever.
+    scene = Scene()
+    scene.run_until_running()
+    scene.finish_batches()
+    scene.run_pass()
+    cluster = scene.cluster
+
+    def count() -> list[int]:
+        return [len(cluster.written), len(cluster.applied), len(cluster.annotated)]
+
+    before = count()
+    for _ in range(5):
+        scene.count_changes()
+        scene.show(scene.resource)
+    assert count() == before
