@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +48,8 @@ class Kube:
         api = config.new_client_from_config(str(cluster.kubeconfig))
         self._core = client.CoreV1Api(api)
         self._dynamic = DynamicClient(api)
+        # A kind that is not known yet empties its cache, while other threads look into it.
+        self._discovery = threading.Lock()
 
     @cached_property
     def node_address(self) -> str:
@@ -240,7 +243,8 @@ class Kube:
         return ended.stdout
 
     def _resource(self, api_version: str, kind: str) -> Any:
-        return self._dynamic.resources.get(api_version=api_version, kind=kind)
+        with self._discovery:
+            return self._dynamic.resources.get(api_version=api_version, kind=kind)
 
 
 def create_namespace(kube: Kube, name: str) -> None:
