@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from bounded_streams import Begin, Bounder, MakeBounder
 from harness.storage import SCHEME, build_slow_storage
 from patience import PATIENCE_S
 from processes import SETTINGS
@@ -145,6 +147,41 @@ def start(engine: SparkEngine, tmp_path: Path) -> Iterator[Callable[..., Streami
         query.stop()
     while engine.wait(0.5):
         pass
+
+
+@pytest.fixture
+def begin(engine: SparkEngine, tmp_path: Path) -> Iterator[Begin]:
+    """Starts a query whose sources are watched, on a checkpoint of its name; the end stops it."""
+    begun: list[StreamingQuery] = []
+
+    def start(frame: DataFrame, name: str, *, sink: str = "noop", **trigger: Any) -> StreamingQuery:
+        writer = frame.writeStream.queryName(name).format(sink)
+        if sink == "json":
+            writer = writer.option("path", str(tmp_path / f"{name}-out"))
+        if sink == "memory":
+            writer = writer.outputMode("complete")
+        begun.append(
+            writer.option("checkpointLocation", str(tmp_path / name))
+            .trigger(**(trigger or {"processingTime": "1 second"}))
+            .start()
+        )
+        return begun[-1]
+
+    engine.watch_sources(wanted=True)
+    yield start
+    engine.watch_sources(wanted=False)
+    for query in begun:
+        query.stop()
+    while engine.wait(0.5):
+        pass
+
+
+@pytest.fixture
+def bounder(engine: SparkEngine) -> MakeBounder:
+    """Bounds a query's batches anew after each one, by rows of a seed that is printed."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"bounds are drawn with seed {seed}")
+    return lambda query, most: Bounder(engine, query, random.Random(seed), most)
 
 
 def write_in_own_job(rows: DataFrame, batch: int) -> None:

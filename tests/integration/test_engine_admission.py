@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bounded_streams import Bounder, read_limits, read_output, write_files
+from bounded_streams import (
+    Begin,
+    Bounder,
+    MakeBounder,
+    read_limits,
+    read_output,
+    write_files,
+)
 from counted_source import ROWS, CountedSource
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming.query import StreamingQuery
 from spark_versions import needs_spark
 
 from balancedstream.engine.engine import SparkEngine
@@ -21,45 +27,9 @@ from balancedstream.engine.events import BatchPlanned
 
 pytestmark = pytest.mark.integration
 
-Begin = Callable[..., StreamingQuery]
-
-
-@pytest.fixture
-def begin(engine: SparkEngine, tmp_path: Path) -> Iterator[Begin]:
-    """Starts a query on a checkpoint of its own name; the end of the test stops it."""
-    begun: list[StreamingQuery] = []
-
-    def start(frame: DataFrame, name: str, *, sink: str = "noop", **trigger: Any) -> StreamingQuery:
-        writer = frame.writeStream.queryName(name).format(sink)
-        if sink == "json":
-            writer = writer.option("path", str(tmp_path / f"{name}-out"))
-        if sink == "memory":
-            writer = writer.outputMode("complete")
-        begun.append(
-            writer.option("checkpointLocation", str(tmp_path / name))
-            .trigger(**(trigger or {"processingTime": "1 second"}))
-            .start()
-        )
-        return begun[-1]
-
-    engine.watch_sources(wanted=True)
-    yield start
-    engine.watch_sources(wanted=False)
-    for query in begun:
-        query.stop()
-    while engine.wait(0.5):
-        pass
-
-
-@pytest.fixture
-def bounder(engine: SparkEngine) -> Callable[..., Bounder]:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"bounds are drawn with seed {seed}")
-    return lambda query, most: Bounder(engine, query, random.Random(seed), most)
-
 
 def test_bounds_of_files_that_change_in_every_batch_and_a_restart_lose_and_double_no_row(
-    spark: SparkSession, tmp_path: Path, begin: Begin, bounder: Callable[..., Bounder]
+    spark: SparkSession, tmp_path: Path, begin: Begin, bounder: MakeBounder
 ) -> None:
     folder = tmp_path / "in"
     written = Counter(write_files(folder, range(2), 50))
@@ -95,7 +65,7 @@ def test_bounds_of_files_that_change_in_every_batch_and_a_restart_lose_and_doubl
 
 
 def test_a_count_over_two_bounded_folders_with_one_watermark_is_right_after_a_restart(
-    spark: SparkSession, tmp_path: Path, begin: Begin, bounder: Callable[..., Bounder]
+    spark: SparkSession, tmp_path: Path, begin: Begin, bounder: MakeBounder
 ) -> None:
     left, right = tmp_path / "left", tmp_path / "right"
     # The user limits the files of one of them, and bounds of ours stay below that.
@@ -145,7 +115,7 @@ def read_counts(spark: SparkSession, name: str) -> dict[tuple[int, int], int]:
 
 @needs_spark((4, 2))
 def test_a_source_in_python_is_bounded_below_its_own_limit(
-    spark: SparkSession, tmp_path: Path, begin: Begin, bounder: Callable[..., Bounder]
+    spark: SparkSession, tmp_path: Path, begin: Begin, bounder: MakeBounder
 ) -> None:
     spark.dataSource.register(CountedSource)
     numbers = spark.readStream.format("counted").load()
@@ -164,7 +134,7 @@ def test_limits_of_the_user_hold_again_when_bounds_end(
     tmp_path: Path,
     begin: Begin,
     engine: SparkEngine,
-    bounder: Callable[..., Bounder],
+    bounder: MakeBounder,
 ) -> None:
     folder = tmp_path / "in"
     write_files(folder, range(1), 20)
@@ -265,7 +235,7 @@ def test_a_batch_is_told_when_it_is_planned_and_before_it_ends(
     spark: SparkSession,
     stream: Callable[[int], DataFrame],
     begin: Begin,
-    bounder: Callable[..., Bounder],
+    bounder: MakeBounder,
 ) -> None:
     begin(stream(30), "told", processingTime="2 seconds")
     seen = bounder("told", 1)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 import logging
-import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bounded_streams import Bounder, read_limits, read_output
-from kafka_broker import Broker, add_connector, run_broker
+from bounded_streams import Begin, MakeBounder, read_limits, read_output
+from kafka_broker import Broker, run_broker
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming.query import StreamingQuery
 
 from balancedstream.engine.engine import SparkEngine
 
@@ -24,79 +22,31 @@ pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 @pytest.fixture(scope="module")
 def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with run_broker(tmp_path_factory.mktemp("kafka")) as running:
-        add_connector(spark)
+    with run_broker(spark, tmp_path_factory.mktemp("kafka")) as running:
         yield running
-
-
-@pytest.fixture
-def read(spark: SparkSession, broker: Broker) -> Callable[..., DataFrame]:
-    """The values of a topic, from its beginning on."""
-
-    def build(topic: str, **options: str) -> DataFrame:
-        reader = spark.readStream.format("kafka").option("subscribe", topic)
-        reader = reader.option("kafka.bootstrap.servers", broker.address)
-        reader = reader.option("startingOffsets", "earliest").options(**options)
-        return reader.load().selectExpr("cast(value as string) value", "timestamp")
-
-    return build
-
-
-@pytest.fixture
-def begin(engine: SparkEngine, tmp_path: Path) -> Iterator[Callable[..., StreamingQuery]]:
-    """Starts a query on a checkpoint of its own name; the end of the test stops it."""
-    begun: list[StreamingQuery] = []
-
-    def start(
-        frame: DataFrame, name: str, *, sink: str = "json", every: str = "1 second"
-    ) -> StreamingQuery:
-        writer = frame.writeStream.queryName(name).format(sink)
-        if sink == "json":
-            writer = writer.option("path", str(tmp_path / f"{name}-out"))
-        else:
-            writer = writer.outputMode("complete")
-        writer = writer.option("checkpointLocation", str(tmp_path / name))
-        begun.append(writer.trigger(processingTime=every).start())
-        return begun[-1]
-
-    engine.watch_sources(wanted=True)
-    yield start
-    engine.watch_sources(wanted=False)
-    for query in begun:
-        query.stop()
-    while engine.wait(0.5):
-        pass
-
-
-@pytest.fixture
-def bounder(engine: SparkEngine) -> Callable[..., Bounder]:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"bounds are drawn with seed {seed}")
-    return lambda query, most: Bounder(engine, query, random.Random(seed), most)
 
 
 def test_bounds_of_rows_that_change_in_every_batch_and_a_restart_lose_and_double_no_row(
     spark: SparkSession,
     broker: Broker,
     tmp_path: Path,
-    read: Callable[..., DataFrame],
-    begin: Callable[..., StreamingQuery],
-    bounder: Callable[..., Bounder],
+    begin: Begin,
+    bounder: MakeBounder,
 ) -> None:
     limits = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "5s", "maxOffsetsPerTrigger": "900"}
-    broker.write(spark, "bounded", range(300))
-    query = begin(read("bounded", **limits).select("value"), "bounded")
+    broker.write("bounded", range(300))
+    query = begin(broker.read("bounded", **limits).select("value"), "bounded", sink="json")
     first = bounder("bounded", 1200)
     first.read_until(lambda: len(first.finished) >= 1)
-    broker.write(spark, "bounded", range(300, 4000))
+    broker.write("bounded", range(300, 4000))
     first.read_until(lambda: len(first.finished) >= 5)
     assert first.reasons == {""}
     query.stop()
     first.read_until(lambda: not spark.streams.active, bounds=False)
 
-    query = begin(read("bounded", **limits).select("value"), "bounded")
+    query = begin(broker.read("bounded", **limits).select("value"), "bounded", sink="json")
     # Fewer than a batch of the user's has at least: they are read after the delay.
-    broker.write(spark, "bounded", range(4000, 4004))
+    broker.write("bounded", range(4000, 4004))
     second = bounder("bounded", 1200)
     out = tmp_path / "bounded-out"
     second.read_until(lambda: read_output(spark, out).total() >= 4004)
@@ -120,15 +70,14 @@ def test_bounds_of_rows_that_change_in_every_batch_and_a_restart_lose_and_double
 def test_rows_that_come_between_two_batches_are_seen_before_the_next_one(
     spark: SparkSession,
     broker: Broker,
-    read: Callable[..., DataFrame],
-    begin: Callable[..., StreamingQuery],
-    bounder: Callable[..., Bounder],
+    begin: Begin,
+    bounder: MakeBounder,
 ) -> None:
-    broker.write(spark, "seldom", range(50))
-    begin(read("seldom").select("value"), "seldom", every="30 seconds")
+    broker.write("seldom", range(50))
+    begin(broker.read("seldom").select("value"), "seldom", processingTime="30 seconds")
     seen = bounder("seldom", 1)
     seen.read_until(lambda: len(seen.finished) >= 1, bounds=False)
-    broker.write(spark, "seldom", range(50, 170))
+    broker.write("seldom", range(50, 170))
     seen.read_until(lambda: any(said.rows > 0 for said in seen.waiting), bounds=False)
     said = next(said for said in seen.waiting if said.rows > 0)
     seen.read_until(lambda: seen.count_rows() == 170, bounds=False)
@@ -145,23 +94,24 @@ def test_two_bounded_topics_with_one_watermark_are_counted_right(
     engine: SparkEngine,
     spark: SparkSession,
     broker: Broker,
-    read: Callable[..., DataFrame],
-    begin: Callable[..., StreamingQuery],
-    bounder: Callable[..., Bounder],
+    begin: Begin,
+    bounder: MakeBounder,
 ) -> None:
-    broker.write(spark, "many", range(200))
-    broker.write(spark, "few", range(50))
+    broker.write("many", range(200))
+    broker.write("few", range(50))
 
     def count() -> DataFrame:
-        both = read("many").unionByName(read("few")).withWatermark("timestamp", "1 hour")
+        both = (
+            broker.read("many").unionByName(broker.read("few")).withWatermark("timestamp", "1 hour")
+        )
         key = (F.col("value").cast("long") % 20).alias("k")
         return both.groupBy(F.window("timestamp", "10 hours"), key).count()
 
     query = begin(count(), "joined", sink="memory")
     first = bounder("joined", 500)
     first.read_until(lambda: len(first.finished) >= 1)
-    broker.write(spark, "many", range(200, 2200))
-    broker.write(spark, "few", range(50, 550))
+    broker.write("many", range(200, 2200))
+    broker.write("few", range(50, 550))
     first.read_until(lambda: first.count_rows() >= 900)
     counted = Counter(read_counts(spark, "joined"))
     query.stop()
@@ -171,7 +121,7 @@ def test_two_bounded_topics_with_one_watermark_are_counted_right(
     query = begin(count(), "joined", sink="memory")
     second = bounder("joined", 500)
     # A producer that had to try again wrote rows twice: what the topics hold is what is right.
-    wanted = broker.count(spark, "many", "few", modulo=20)
+    wanted = broker.count("many", "few", modulo=20)
     assert wanted.total() >= 2200 + 550
 
     def is_read() -> bool:
@@ -194,13 +144,12 @@ def read_counts(spark: SparkSession, name: str) -> dict[int, int]:
 def test_a_broker_that_does_not_answer_is_said_once_a_cause_and_asked_again_later(
     spark: SparkSession,
     broker: Broker,
-    read: Callable[..., DataFrame],
-    begin: Callable[..., StreamingQuery],
-    bounder: Callable[..., Bounder],
+    begin: Begin,
+    bounder: MakeBounder,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    broker.write(spark, "silent", range(50))
-    query = begin(read("silent").select("value"), "silent", every="60 seconds")
+    broker.write("silent", range(50))
+    query = begin(broker.read("silent").select("value"), "silent", processingTime="60 seconds")
     seen = bounder("silent", 1)
     with caplog.at_level(logging.WARNING, "balancedstream"):
         seen.read_until(lambda: bool(seen.waiting), bounds=False)
@@ -215,7 +164,7 @@ def test_a_broker_that_does_not_answer_is_said_once_a_cause_and_asked_again_late
     # Kafka's client gives up with one cause, and the wait for it with another.
     causes = [text.split(":")[2] for text in told_of]
     assert len(causes) == len(set(causes)) <= 2
-    broker.write(spark, "silent", range(50, 60))
+    broker.write("silent", range(50, 60))
     seen.read_until(lambda: seen.count_rows() == 60, bounds=False)
     assert query.exception() is None
 
@@ -223,20 +172,19 @@ def test_a_broker_that_does_not_answer_is_said_once_a_cause_and_asked_again_late
 def test_the_limits_of_a_topic_are_given_back_when_nobody_renews_a_bound(
     spark: SparkSession,
     broker: Broker,
-    read: Callable[..., DataFrame],
-    begin: Callable[..., StreamingQuery],
+    begin: Begin,
     engine: SparkEngine,
-    bounder: Callable[..., Bounder],
+    bounder: MakeBounder,
 ) -> None:
-    broker.write(spark, "renewed", range(10))
+    broker.write("renewed", range(10))
     options = {"maxOffsetsPerTrigger": "700", "minOffsetsPerTrigger": "5"}
-    query = begin(read("renewed", **options).select("value"), "renewed")
+    query = begin(broker.read("renewed", **options).select("value"), "renewed")
     seen = bounder("renewed", 1)
     seen.read_until(lambda: len(seen.finished) >= 1, bounds=False)
     own = read_limits(spark, query)
     assert engine.bound("renewed", 30) == ""
     assert read_limits(spark, query) != own
-    broker.write(spark, "renewed", range(10, 1000))
+    broker.write("renewed", range(10, 1000))
     seen.read_until(lambda: read_limits(spark, query) == own, bounds=False)
     assert any(b.sample.bound_rows == 30.0 for b in seen.finished)
     seen.read_until(lambda: seen.count_rows() == 1000, bounds=False)

@@ -67,6 +67,13 @@ class Bounder:
                 self.waiting.append(event)
 
 
+Begin = Callable[..., StreamingQuery]
+"""Starts a query: a frame, its name, and the sink and trigger by name."""
+
+MakeBounder = Callable[[str, int], Bounder]
+"""Makes a bounder: the name of a query, and the rows of the highest bound."""
+
+
 def read_limits(spark: SparkSession, query: StreamingQuery) -> list[str]:
     """The limits that Spark has in force for the sources of a query, as it writes them."""
     jvm: Any = spark._jvm

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from jars import fetch_jars
 from patience import PATIENCE_S
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from spark_versions import SPARK
 
@@ -48,26 +48,35 @@ class Broker:
     """A broker that runs.
 
     Attributes:
+        spark: an application with the connector.
         address: for `kafka.bootstrap.servers`.
         process: its own.
     """
 
+    spark: SparkSession
     address: str
     process: subprocess.Popen[bytes]
 
-    def write(self, spark: SparkSession, topic: str, numbers: range) -> None:
+    def write(self, topic: str, numbers: range) -> None:
         """Writes numbers to a topic, which has three partitions."""
-        rows = spark.range(numbers.start, numbers.stop, 1, 2).select(
+        rows = self.spark.range(numbers.start, numbers.stop, 1, 2).select(
             (F.col("id") % 7).cast("string").alias("key"), F.col("id").cast("string").alias("value")
         )
         options = {"kafka.bootstrap.servers": self.address, "topic": topic}
         rows.write.format("kafka").options(**options).save()
 
-    def count(self, spark: SparkSession, *topics: str, modulo: int) -> Counter[int]:
+    def read(self, topic: str, **options: str) -> DataFrame:
+        """A stream of the values of a topic, from its beginning on."""
+        reader = self.spark.readStream.format("kafka").option("subscribe", topic)
+        reader = reader.option("kafka.bootstrap.servers", self.address)
+        reader = reader.option("startingOffsets", "earliest").options(**options)
+        return reader.load().selectExpr("cast(value as string) value", "timestamp")
+
+    def count(self, *topics: str, modulo: int) -> Counter[int]:
         """How often each remainder of the numbers is in topics; a producer may write one twice."""
         options = {"kafka.bootstrap.servers": self.address, "subscribe": ",".join(topics)}
         value = F.col("value").cast("string").cast("long") % modulo
-        rows = spark.read.format("kafka").options(**options).load().groupBy(value.alias("k"))
+        rows = self.spark.read.format("kafka").options(**options).load().groupBy(value.alias("k"))
         return Counter({row.k: row["count"] for row in rows.count().collect()})
 
     @contextmanager
@@ -81,7 +90,7 @@ class Broker:
 
 
 @contextmanager
-def run_broker(folder: Path) -> Iterator[Broker]:
+def run_broker(spark: SparkSession, folder: Path) -> Iterator[Broker]:
     """A broker that makes topics as they are written to."""
     if not os.environ.get("CI") and shutil.which("mvn") is None:
         pytest.skip("Kafka's jars come from Maven")
@@ -111,7 +120,8 @@ def run_broker(folder: Path) -> Iterator[Broker]:
         process = subprocess.Popen([*java, "kafka.Kafka", str(properties)], stdout=log, stderr=log)
     try:
         await_port(port, process)
-        yield Broker(f"127.0.0.1:{port}", process)
+        add_connector(spark)
+        yield Broker(spark, f"127.0.0.1:{port}", process)
     finally:
         process.kill()
         process.wait()
