@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -117,24 +118,14 @@ def test_moves_at_once_never_make_the_next_batch_longer_if_restores_take_what_is
     moves = [Move(p, placement[p], chance.choice("abc")) for p in busy_s if chance.random() < 0.5]
     if not pays_at_once(moves, busy_s, placement, cores, lambda move: restore_s):
         return
-    after = placement | {move.partition: move.target for move in moves}
-
-    def find_longest_s(where: dict[int, str], restored: set[int]) -> float:
-        spent_s = dict.fromkeys(cores, 0.0)
-        for p, executor in where.items():
-            spent_s[executor] += (busy_s[p] + (restore_s if p in restored else 0.0)) / cores[
-                executor
-            ]
-        return max(spent_s.values())
-
-    moved = {move.partition for move in moves}
-    assert find_longest_s(after, moved) < find_longest_s(placement, set())
+    before_s = find_longest_s(busy_s, placement, [], cores, restore_s)
+    assert find_longest_s(busy_s, placement, moves, cores, restore_s) < before_s
 
 
 def find_longest_s(
     busy_s: dict[int, float],
     placement: dict[int, str],
-    moves: tuple[Move, ...],
+    moves: Sequence[Move],
     cores: dict[str, int],
     restore_s: float,
 ) -> float:
