@@ -18,7 +18,7 @@ from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Metrics
 from simulation.model import weigh_partitions
 from simulation.scalers import Oracle, Scaler
-from simulation.spark import ASKS_EVERY_S, VirtualSpark
+from simulation.spark import VirtualSpark
 
 JOIN_S = 3600.0
 """A run that takes longer than this in real time hangs."""
@@ -62,7 +62,6 @@ def run_loop(
     Raises:
         RunFailedError: the loop failed.
     """
-    spark.asks_every_s = ASKS_EVERY_S
     history = History(RunInfo("simulation", 0.0, spark.asked, "virtual", "virtual"))
     journal = Journal(history, SilentView(), metrics, lambda: spark.now_s)
     controller = Controller(spark, policy, journal, plans=plans, clock=lambda: spark.now_s)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from simulation.spark import ASKS_EVERY_S, BatchRun, VirtualSpark
+from simulation.spark import BatchRun, VirtualSpark
 
 from balancedstream.engine.events import (
     ApplicationEnded,
@@ -84,7 +84,7 @@ class Application(VirtualSpark):
         self.target = 0
         self.at_start = executors
         self.killed = False
-        self.asks_every_s = ASKS_EVERY_S
+        self.watch_sources(wanted=True)
         self._behind_since_s: float | None = None
         self.set_executor_count(executors)
 
