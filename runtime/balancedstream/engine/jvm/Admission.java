@@ -38,12 +38,12 @@ public final class Admission {
     int batches; // that ended since it was renewed
   }
 
-  private final RunningQueries queries;
   private static final class Change {
     long atMs;
     Double rows; // null: the user's own limits hold again
   }
 
+  private final RunningQueries queries;
   private final Map bounds = new HashMap();  // run id -> Bound
   private final Map changes = new HashMap(); // run id -> List of Change, since its last batch began
 
