@@ -208,7 +208,8 @@ class MigrationPolicy(_Section):
             0.001,
             3600.0,
             "Restoring of moved state at once: what a busy executor loads ahead beside one batch, "
-            "or what restoring may add to one batch where it is not loaded ahead.",
+            "or what restoring may add to one batch where it is not loaded ahead. More may move if "
+            "the next batch gets shorter for it.",
         ),
     ] = 1.0
 
