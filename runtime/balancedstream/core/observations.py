@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import cache
 from itertools import count, repeat
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -163,7 +164,7 @@ def _parse_record(kind: Any, item: Any, path: str) -> Any:
     if not isinstance(item, dict):
         message = f"{path}: must be a JSON object, not {type(item).__name__}"
         raise InvalidInputError(message)
-    types = get_type_hints(kind)
+    types = _list_types(kind)
     for name in item:
         if name not in types:
             message = f"{path}.{name}: unknown; known are {', '.join(sorted(types))}"
@@ -175,6 +176,11 @@ def _parse_record(kind: Any, item: Any, path: str) -> Any:
             message = f"{path}.{known.name}: missing"
             raise InvalidInputError(message)
     return kind(**values)
+
+
+@cache
+def _list_types(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _parse(form: Any, value: Any, path: str) -> Any:
