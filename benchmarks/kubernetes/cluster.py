@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-sys.path[:0] = [str(REPOSITORY / folder) for folder in ("tests/e2e", "benchmarks")]
+sys.path[:0] = [str(REPOSITORY / folder) for folder in ("tests/e2e", "tests/common", "benchmarks")]
 
 import images  # noqa: E402
 from clusters import open_cluster  # noqa: E402
