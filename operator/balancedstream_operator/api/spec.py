@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, get_args
 
 from balancedstream.core.keys.text import KeyNaming
@@ -277,6 +278,37 @@ class StreamSpec:
         bool, Switch("Stop the pods and keep everything else.", of_the_job=True, restarts=False)
     ] = False
 
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy; `executors.fixed`, clamped to the limits, becomes both limits.
+
+        Raises:
+            InvalidInputError: knobs contradict each other.
+        """
+        limits = self.executors
+        policy = parse(
+            {
+                "balance": self.balancing,
+                "migration": self.migration,
+                "scaling": {
+                    **self.scaling,
+                    "min_executors": limits.min,
+                    "max_executors": next(iter(find_caps(limits).values())),
+                },
+                "window": self.metrics.window,
+                "schedule": {
+                    "excluded": [asdict(period) for period in self.schedule.excluded],
+                    "floors": [asdict(floor) for floor in self.schedule.floors],
+                },
+            }
+        )
+        if not limits.fixed:
+            return policy
+        count = clamp_fixed(limits)
+        # A person set this number, so it holds in every mode.
+        scaling = replace(policy.scaling, mode="auto", min_executors=count, max_executors=count)
+        return replace(policy, scaling=scaling)
+
 
 OF_THE_JOB = list_of_the_job(StreamSpec)
 """Path and schema of the fields that are refused beside `targetRef`."""
@@ -301,7 +333,7 @@ def read_spec(manifest: object) -> StreamSpec:
 
     >>> spec = read_spec({"image": "clicks:1", "application": {"file": "/app/clicks.py"},
     ...                   "executors": {"max": 4}, "checkpoints": {"claim": "checkpoints"}})
-    >>> spec.executors.min, policy_of(spec).scaling.max_executors
+    >>> spec.executors.min, spec.policy.scaling.max_executors
     (1, 4)
     """
     spec = read(StreamSpec, manifest, unknown=[])
@@ -344,7 +376,7 @@ def _check_workload(spec: StreamSpec, manifest: object) -> None:
 def _check_policy(spec: StreamSpec) -> None:
     """Refuses knobs that contradict each other, by their names in a spec."""
     try:
-        policy_of(spec)
+        _ = spec.policy
     except InvalidInputError as error:
         message = re.sub(
             r"\b((?:scaling|schedule\.\w+\[\d+\])\.)(\w+)",
@@ -389,37 +421,6 @@ def find_removed(manifest: object) -> list[str]:
 def _find_place(knob: RemovedKnob) -> str:
     section, _, name = knob.path.partition(".")
     return f"{_PLACES[section]}.{camel(name)}"
-
-
-def policy_of(spec: StreamSpec) -> Policy:
-    """The policy of a spec; `executors.fixed`, clamped to the limits, becomes both limits.
-
-    Raises:
-        InvalidInputError: knobs contradict each other.
-    """
-    limits = spec.executors
-    policy = parse(
-        {
-            "balance": spec.balancing,
-            "migration": spec.migration,
-            "scaling": {
-                **spec.scaling,
-                "min_executors": limits.min,
-                "max_executors": next(iter(find_caps(limits).values())),
-            },
-            "window": spec.metrics.window,
-            "schedule": {
-                "excluded": [asdict(period) for period in spec.schedule.excluded],
-                "floors": [asdict(floor) for floor in spec.schedule.floors],
-            },
-        }
-    )
-    if not limits.fixed:
-        return policy
-    count = clamp_fixed(limits)
-    # A person set this number, so it holds in every mode.
-    scaling = replace(policy.scaling, mode="auto", min_executors=count, max_executors=count)
-    return replace(policy, scaling=scaling)
 
 
 def clamp_fixed(limits: Executors) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from balancedstream.core.policy import Policy
 from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.api.job import measure_mib
-from balancedstream_operator.api.spec import StreamSpec, policy_of
+from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.api.status import Status, parse_time
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
@@ -58,7 +58,7 @@ class StreamState:
     @property
     def policy(self) -> Policy:
         """The policy of the spec; without scaling if the driver cannot scale."""
-        policy = policy_of(self.spec)
+        policy = self.spec.policy
         if self.answer.scales:
             return policy
         return replace(policy, scaling=replace(policy.scaling, mode="off"))

@@ -43,7 +43,7 @@ class StatusDraft:
 
     def __init__(self, before: Status, generation: int, now_s: float) -> None:
         conditions = tuple(
-            replace(c, last_transition_time=format_time(min(c.changed_s, now_s)))
+            replace(c, last_transition_time=format_time(now_s)) if c.changed_s > now_s else c
             for c in before.conditions
         )
         self.before = self.status = replace(before, conditions=conditions)
@@ -64,8 +64,8 @@ class StatusDraft:
                 status=condition.state,
                 reason=condition.reason,
                 message=condition.message[:MAX_MESSAGE],
-                last_transition_time=format_time(
-                    self._now_s if changed or old is None else old.changed_s
+                last_transition_time=(
+                    format_time(self._now_s) if changed or old is None else old.last_transition_time
                 ),
                 observed_generation=self._generation,
             )

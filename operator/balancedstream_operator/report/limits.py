@@ -5,7 +5,7 @@ from __future__ import annotations
 from balancedstream.core.scaling.executors import LIMITS, Verdict
 from balancedstream_operator.api.conditions import SCALING_LIMITED, Condition
 from balancedstream_operator.api.job import find_caps
-from balancedstream_operator.api.spec import StreamSpec, clamp_fixed, policy_of
+from balancedstream_operator.api.spec import StreamSpec, clamp_fixed
 from balancedstream_operator.api.status import StatusCondition
 from balancedstream_operator.reconcile.outcome import Decided
 
@@ -43,7 +43,7 @@ def judge_limits(
             f"allow {limits.min} to {most}: using {clamp_fixed(limits)}"
         )
         return Condition(SCALING_LIMITED, True, "OutOfBounds", message)
-    if not decided.scales and policy_of(spec).scaling.mode != "off":
+    if not decided.scales and spec.policy.scaling.mode != "off":
         message = (
             "Spark decides on the number of executors (spark.dynamicAllocation.enabled); the "
             "operator only places. To let it scale, switch that off in the application; to leave "

@@ -22,7 +22,7 @@ from balancedstream_operator.api.conditions import (
     STALLED,
     Condition,
 )
-from balancedstream_operator.api.spec import StreamSpec, clamp_fixed, policy_of
+from balancedstream_operator.api.spec import StreamSpec, clamp_fixed
 from balancedstream_operator.api.status import (
     DecisionKind,
     Proposal,
@@ -181,7 +181,7 @@ def _judge(
     yield _judge_spec(outcome)
     yield judge_pause(outcome.paused)
     if spec is not None:
-        yield judge_exclusion(policy_of(spec), now_s)
+        yield judge_exclusion(spec.policy, now_s)
     if driver is not None and not _is_blocked(outcome):
         yield judge_suspension(driver)
         if spec is not None:
@@ -264,7 +264,7 @@ def _find_unusable(outcome: PassOutcome) -> str:
 def _find_balance(spec: StreamSpec, decided: Decided) -> Balance:
     kinds = {stage.kind for stage in decided.measurement.stages}
     stateless = bool(kinds) and "stateful" not in kinds
-    return judge_balance(decided.choice.decision, policy_of(spec), stateless=stateless)
+    return judge_balance(decided.choice.decision, spec.policy, stateless=stateless)
 
 
 def _describe(outcome: PassOutcome, running: Condition, before: Status, now_s: float) -> Status:
@@ -279,7 +279,7 @@ def _describe(outcome: PassOutcome, running: Condition, before: Status, now_s: f
             status,
             partitions=outcome.partitions or None,
             selector=_select_executors(outcome, spec) or None,
-            mode="Paused" if outcome.paused else _describe_mode(spec, policy_of(spec)),
+            mode="Paused" if outcome.paused else _describe_mode(spec, spec.policy),
         )
     if _is_stopped(outcome) or _is_left_alone(outcome):
         status = replace(status, imbalance=None, imbalance_text=None, proposal=None)

@@ -12,4 +12,6 @@ def printable(text: str) -> str:
     >>> printable("a\n\x1b[31mred")
     'a  [31mred'
     """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else " " for c in text)

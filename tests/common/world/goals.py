@@ -12,7 +12,7 @@ from balancedstream.core.wire.plan import Answer, parse_answer
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.api.annotations import read_requests
 from balancedstream_operator.api.resource import driver_name, driver_pod_name
-from balancedstream_operator.api.spec import StreamSpec, policy_of, read_spec
+from balancedstream_operator.api.spec import StreamSpec, read_spec
 from balancedstream_operator.children.fingerprint import fingerprint_spec
 from balancedstream_operator.children.pods import SPEC_ANNOTATION
 from balancedstream_operator.observe.floors import round_up
@@ -89,7 +89,7 @@ def _carries(world: World, spec: StreamSpec, status: Mapping[str, Any]) -> bool:
     """Whether as many executors as there may be, with even loads, have time for all rows."""
     scaling, job = find_limits(spec, world.schedule.cap), world.job
     most = scaling.max_executors
-    if policy_of(spec).balance.mode != "auto":
+    if spec.policy.balance.mode != "auto":
         return False
     if scaling.mode != "auto":
         most = status.get("desiredExecutors", 0)
@@ -121,7 +121,7 @@ def _judge_executors(
     if spec.executors.min_query:
         floor = round_up(float(spec.executors.min_query))
         limits = raise_minimum(Policy(scaling=limits), floor).scaling
-    most = policy_of(spec).scaling.max_executors
+    most = spec.policy.scaling.max_executors
     desired = status.get("desiredExecutors")
     if not len(live) == application.asked == application.target == desired:
         yield (

@@ -23,7 +23,7 @@ from balancedstream_operator.api.resource import (
     driver_name,
     driver_pod_name,
 )
-from balancedstream_operator.api.spec import StreamSpec, policy_of, read_spec
+from balancedstream_operator.api.spec import StreamSpec, read_spec
 from balancedstream_operator.api.status import Status
 from balancedstream_operator.children.fingerprint import fingerprint_spec
 from balancedstream_operator.children.pods import SPEC_ANNOTATION
@@ -182,7 +182,7 @@ class Oracles:
 
     def _list_excluded(self) -> tuple[Period, ...]:
         try:
-            return policy_of(read_spec(self._world.schedule.spec)).schedule.excluded
+            return read_spec(self._world.schedule.spec).policy.schedule.excluded
         except BalancedStreamError:
             return ()
 
@@ -319,7 +319,7 @@ def find_limits(spec: StreamSpec, cap: int) -> ScalingPolicy:
         spec: of the stream.
         cap: the operator's limit over all streams; 0 for none.
     """
-    scaling = policy_of(spec).scaling
+    scaling = spec.policy.scaling
     most = max(cap, spec.executors.min) if cap else scaling.max_executors
     return replace(
         scaling,

@@ -8,7 +8,7 @@ import pytest
 from supervised import Scene, conditions
 
 from balancedstream.errors import InvalidInputError
-from balancedstream_operator.api.spec import find_unknown, policy_of, read_spec
+from balancedstream_operator.api.spec import find_unknown, read_spec
 
 # The scene begins at 02:46:40 UTC of a Thursday.
 NOW = {"cron": "45 2 * * *", "durationSeconds": 3600}
@@ -133,7 +133,7 @@ def test_a_schedule_that_is_none_is_refused_by_the_name_of_its_field(
 def test_fields_of_a_newer_schedule_are_ignored_and_named() -> None:
     given = manifest(excluded=[{**NOW, "mood": "good"}])
     assert find_unknown(given) == ["spec.schedule.excluded[0].mood"]
-    (period,) = policy_of(read_spec(given)).schedule.excluded
+    (period,) = read_spec(given).policy.schedule.excluded
     assert (period.cron, period.duration_s, period.time_zone) == ("45 2 * * *", 3600, "UTC")
 
 

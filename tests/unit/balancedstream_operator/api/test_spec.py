@@ -17,7 +17,6 @@ from balancedstream_operator.api.spec import (
     StreamSpec,
     find_removed,
     find_unknown,
-    policy_of,
     read_spec,
 )
 
@@ -36,7 +35,7 @@ def changed(**fields: Any) -> dict[str, Any]:
 
 
 def test_the_smallest_manifest_is_the_default_policy_within_its_limits() -> None:
-    policy = to_mapping(policy_of(read_spec(SMALLEST)))
+    policy = to_mapping(read_spec(SMALLEST).policy)
     defaults = to_mapping(Policy())
     defaults["scaling"] |= {"min_executors": 1, "max_executors": 4}
     assert policy == defaults
@@ -51,7 +50,7 @@ def test_knobs_are_read_under_the_names_that_kubernetes_would_give_them() -> Non
             metrics={"window": {"batches": 7}},
         )
     )
-    policy = policy_of(spec)
+    policy = spec.policy
     assert (policy.balance.mode, policy.balance.act_above) == ("advise", 1.5)
     assert policy.migration.budget_s == 2
     assert (policy.scaling.mode, policy.scaling.window_s) == ("off", 20)
@@ -63,7 +62,7 @@ def test_a_fixed_number_of_executors_holds_in_every_mode_but_within_the_limits()
         spec = read_spec(
             changed(executors={"min": 1, "max": 4, "fixed": fixed}, scaling={"mode": "Off"})
         )
-        scaling = policy_of(spec).scaling
+        scaling = spec.policy.scaling
         assert (scaling.mode, scaling.min_executors, scaling.max_executors) == (
             "auto",
             count,
@@ -139,7 +138,7 @@ def test_removed_knobs_are_taken_and_named_with_the_reason() -> None:
         "spec.migration.strategy (moves are always spread by budgetSeconds)",
         "spec.scaling.lowUtilization (it follows targetUtilization)",
     ]
-    policy = policy_of(read_spec(older))
+    policy = read_spec(older).policy
     assert (policy.balance.act_above, policy.scaling.target_utilization) == (1.5, 0.4)
     assert policy.removed == ()
 
@@ -180,7 +179,7 @@ def test_cores_and_memory_limit_executors_beside_their_maximum(
     limits: dict[str, Any], most: int
 ) -> None:
     spec = read_spec(changed(executors={"min": 1, "max": 4, **limits}))
-    scaling = policy_of(spec).scaling
+    scaling = spec.policy.scaling
     assert scaling.max_executors == most
     assert scaling.min_executors == (most if spec.executors.fixed else 1)
 

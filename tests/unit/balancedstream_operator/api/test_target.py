@@ -9,7 +9,7 @@ import pytest
 
 from balancedstream.errors import InvalidInputError
 from balancedstream_operator.api.crd import build
-from balancedstream_operator.api.spec import policy_of, read_spec
+from balancedstream_operator.api.spec import read_spec
 from balancedstream_operator.api.target import driver_selector
 
 KUBEFLOW = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "name": "a"}
@@ -77,7 +77,7 @@ def test_what_the_api_server_fills_in_is_no_field_that_somebody_set() -> None:
     filled = fill_in(schema(), manifest())
     assert filled["driver"]["cpu"] == "500m", "it fills in"
     assert "application" not in filled, "but nothing that only a job of our own has"
-    assert policy_of(read_spec(filled)) == policy_of(read_spec(manifest()))
+    assert read_spec(filled).policy == read_spec(manifest()).policy
 
 
 def test_a_target_needs_no_image_no_script_and_no_checkpoint_and_a_job_of_our_own_does() -> None:

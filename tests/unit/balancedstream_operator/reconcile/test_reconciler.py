@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from supervised import ALL_ON_1, POD, Scene, conditions
 
 from balancedstream.core.samples import TaskSample
 from balancedstream.core.wire.plan import Answer
+from balancedstream_operator.api.spec import StreamSpec, read_spec
 from balancedstream_operator.errors import (
     ClusterError,
     RefusedError,
@@ -574,3 +576,26 @@ def test_annotations_that_a_chart_left_empty_are_as_good_as_none() -> None:
     scene.run_pass()
     template = scene.cluster.objects["StatefulSet", "clicks-driver"]["spec"]["template"]
     assert template["metadata"]["annotations"]["prometheus.io/scrape"] == "true"
+
+
+def test_a_spec_is_read_again_when_it_changes_and_only_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    most: list[int] = []
+
+    def read(given: Mapping[str, Any]) -> StreamSpec:
+        most.append(given["executors"]["max"])
+        return read_spec(given)
+
+    monkeypatch.setattr("balancedstream_operator.reconcile.reconciler.read_spec", read)
+    scene = Scene()
+    scene.run_until_running()
+    scene.run_pass()
+    assert most == [4]
+    scene.resource["spec"]["executors"]["max"] = 5
+    scene.run_pass()
+    assert most == [4, 5]
+    scene.resource["spec"]["executors"]["max"] = 0
+    for _ in range(2):
+        assert conditions(scene.run_pass())["Accepted"] == ("False", "InvalidSpec")
+    assert most == [4, 5, 0, 0], "each pass says what is wrong"
