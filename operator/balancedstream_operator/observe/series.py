@@ -41,6 +41,15 @@ _OF_DRIVER = frozenset(label for labels in _LABELS.values() for label in labels)
 _EXPORTED = "exported_"
 """Prometheus puts this before a driver's label where the target has a label of the same name."""
 
+_HIDDEN = {
+    metric: tuple((f"{_EXPORTED}{label}", label) for label in labels)
+    for metric, labels in _LABELS.items()
+}
+"""Metric to its labels, each as it is called there, and as the driver calls it."""
+
+_NUMBERS = {wire.OPERATOR, wire.PARTITION}
+"""Labels with numbers."""
+
 _DIGITS = 10
 """Digits that no number of an operator or partition reaches."""
 
@@ -245,11 +254,8 @@ def keep_readable(all_series: Iterable[Series]) -> list[Series]:
 
 def _drop_unsound(series: Series) -> Series:
     values = [value for _, value in series.samples]
-    if (
-        all(map(isfinite, values))
-        and min(values, default=0.0) >= 0.0
-        and max(values, default=0.0) < LARGEST
-    ):
+    # A sum is finite only if all of it is.
+    if isfinite(sum(values)) and (not values or (min(values) >= 0.0 and max(values) < LARGEST)):
         return series
     return Series(series.labels, tuple(s for s in series.samples if is_sound(s[1])))
 
@@ -257,9 +263,9 @@ def _drop_unsound(series: Series) -> Series:
 def _restore_labels(series: Series) -> Series:
     """A series with the labels that the driver set, and without the target's of the same names."""
     labels = series.labels
-    own = _LABELS.get(labels.get("__name__", ""), ())
-    foreign = _OF_DRIVER.intersection(labels).difference(own)
-    hidden = {f"{_EXPORTED}{name}": name for name in own if f"{_EXPORTED}{name}" in labels}
+    name = labels.get("__name__", "")
+    foreign = _OF_DRIVER.intersection(labels).difference(_LABELS.get(name, ()))
+    hidden = {exported: own for exported, own in _HIDDEN.get(name, ()) if exported in labels}
     if not (foreign or hidden):
         return series
     kept = {name: value for name, value in labels.items() if name not in foreign}
@@ -268,16 +274,23 @@ def _restore_labels(series: Series) -> Series:
 
 
 def _has_labels(series: Series) -> bool:
+    # A driver has thousands of series, and a generator takes longer than what is in it.
     labels = series.labels
-    if not all(isinstance(value, str) and _is_unicode(value) for value in labels.values()):
-        return False
+    for value in labels.values():
+        if not (isinstance(value, str) and _is_unicode(value)):
+            return False
     needed = _LABELS.get(labels.get("__name__", ""))
     if needed is None:
         return False
-    numbers = (labels[each] for each in (wire.OPERATOR, wire.PARTITION) if each in needed)
-    return all(labels.get(each) for each in needed) and all(
-        number.isascii() and number.isdecimal() and len(number) < _DIGITS for number in numbers
-    )
+    for each in needed:
+        found = labels.get(each)
+        if not found:
+            return False
+        if each in _NUMBERS and not (
+            found.isascii() and found.isdecimal() and len(found) < _DIGITS
+        ):
+            return False
+    return True
 
 
 def _is_unicode(text: str) -> bool:
