@@ -6,8 +6,8 @@ that the reconciler keeps between passes only saves work.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,7 +112,7 @@ class Reconciler:
         # Drivers that an older release made do not say which spec they were made for.
         self._first_spec: str | None = None
         # To check a spec takes as long as the rest of a pass, and it seldom changes.
-        self._accepted: tuple[Mapping[str, Any], StreamSpec] | None = None
+        self._accepted: tuple[str, StreamSpec] | None = None
         self._missing = 0
         self._pace = Pace()
 
@@ -156,16 +156,17 @@ class Reconciler:
 
     def _read_spec(self, resource: Mapping[str, Any]) -> StreamSpec:
         refuse_unread(resource)
-        given, known = resource["spec"], self._accepted
-        if known is not None and known[0] == given:
-            return known[1]
-        spec = read_spec(given)
+        # To Python, 1 and true are equal; to whoever reads a pod template they are not.
+        given = json.dumps(resource["spec"])
+        if self._accepted is not None and self._accepted[0] == given:
+            return self._accepted[1]
+        spec = read_spec(resource["spec"])
         if spec.target_ref is None:
             check_templates(self._stream, spec)
         refuse_queries(spec, self._settings)
         if self._settings.forbids_escalation:
             refuse_escalation(spec, self._settings.allowed_accounts)
-        self._accepted = deepcopy(given), spec
+        self._accepted = given, spec
         return spec
 
     def _refuse_spec(

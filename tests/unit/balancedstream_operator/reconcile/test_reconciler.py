@@ -599,3 +599,23 @@ def test_a_spec_is_read_again_when_it_changes_and_only_then(
     for _ in range(2):
         assert conditions(scene.run_pass())["Accepted"] == ("False", "InvalidSpec")
     assert most == [4, 5, 0, 0], "each pass says what is wrong"
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), (True, 1), (1, 1.0)])
+def test_values_that_python_takes_for_equal_are_changes_of_a_spec(
+    monkeypatch: pytest.MonkeyPatch, before: object, after: object
+) -> None:
+    seen: list[str] = []
+
+    def read(given: Mapping[str, Any]) -> StreamSpec:
+        seen.append(repr(given["driver"]["podTemplate"]["spec"]["hostNetwork"]))
+        return read_spec(given)
+
+    monkeypatch.setattr("balancedstream_operator.reconcile.reconciler.read_spec", read)
+    scene = Scene()
+    for value in (before, after, after):
+        # The scene takes them for equal, too; an API server does not.
+        scene.resource["metadata"]["generation"] += 1
+        scene.resource["spec"]["driver"] = {"podTemplate": {"spec": {"hostNetwork": value}}}
+        scene.run_pass()
+    assert seen == [repr(before), repr(after)]
