@@ -27,9 +27,8 @@ class StatusWriter:
     def __init__(self, stream: Stream, cluster: Cluster) -> None:
         self._stream = stream
         self._cluster = cluster
-        # The status in the cluster, and its manifest; None if unknown.
+        # The status in the cluster; None if unknown.
         self._written: Status | None = None
-        self._manifest: dict[str, Any] = {}
         self._written_s = 0.0
         self._complete_s = 0.0
 
@@ -38,23 +37,19 @@ class StatusWriter:
         if has_passed(COMPLETE_S, self._complete_s, now_s):
             self._written = None
         written = self._written
-        if written == status:
+        rests = not has_passed(WORDS_S, self._written_s, now_s)
+        if written is not None and rests and drop_words(written) == drop_words(status):
             return
-        manifest = write_status(status)
-        changes = dict(manifest)
+        changes = write_status(status)
         if written is not None:
-            if drop_words(written) == drop_words(status) and not has_passed(
-                WORDS_S, self._written_s, now_s
-            ):
-                return
-            known = self._manifest
-            changes = {name: value for name, value in manifest.items() if known[name] != value}
+            known = write_status(written)
+            changes = {name: value for name, value in changes.items() if known[name] != value}
         if changes:
             self._put(changes, status)
             self._written_s = now_s
         if written is None:
             self._complete_s = now_s
-        self._written, self._manifest = status, manifest
+        self._written = status
 
     def _put(self, changes: dict[str, Any], status: Status) -> None:
         try:
