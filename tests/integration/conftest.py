@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bounded_streams import Begin, Bounder, MakeBounder
 from harness.storage import SCHEME, build_slow_storage
+from joining import await_executors
 from patience import PATIENCE_S
 from processes import SETTINGS
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -92,8 +93,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def engine(spark: SparkSession) -> SparkEngine:
     """One listener for all tests; each test drains what others left."""
     engine = SparkEngine(spark)
-    while len(engine.executors()) < 3:
-        engine.wait(1.0)
+    await_executors(engine, 3)
     engine.set_locality_wait_s(10.0)
     return engine
 

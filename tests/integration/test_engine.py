@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from joining import await_executors, list_executors
 from patience import PATIENCE_S
 from processes import find_executor_pids
+from py4j.java_gateway import get_field
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -214,6 +216,58 @@ def test_a_drained_executor_leaves_without_a_failed_task_and_only_those_lost_are
     collect_until(lambda: len(engine.executors()) == 3)
 
 
+HOLDS_BACK = """
+import java.util.concurrent.CountDownLatch;
+
+public class HoldsBack extends org.apache.spark.scheduler.SparkListener {
+  public final CountDownLatch letGo = new CountDownLatch(1);
+
+  private void hold() {
+    try {
+      letGo.await();
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  public void onExecutorRemoved(org.apache.spark.scheduler.SparkListenerExecutorRemoved e) {
+    hold();
+  }
+}
+"""
+"""A listener that holds back the events of its queue from the end of an executor on."""
+
+
+def test_an_executor_is_known_that_joined_before_spark_could_list_it(
+    engine: SparkEngine, spark: SparkSession
+) -> None:
+    context: Any = spark.sparkContext._jsc.sc()
+    compiler = engine._jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(context.getClass().getClassLoader())
+    compiler.cook(HOLDS_BACK)
+    (constructor,) = compiler.getClassLoader().loadClass("HoldsBack").getDeclaredConstructors()
+    gateway = spark.sparkContext._gateway
+    holds_back = constructor.newInstance(gateway.new_array(gateway.jvm.java.lang.Object, 0))
+    let_go = get_field(holds_back, "letGo")
+    before = list_executors(context)
+    context.listenerBus().addToStatusQueue(holds_back)
+    try:
+        assert context.killAndReplaceExecutor(min(before))
+        while not (joined := list_executors(context) - before):
+            time.sleep(0.1)
+        letting_go = threading.Timer(1.0, let_go.countDown)
+        letting_go.start()
+        attached = SparkEngine(spark)
+        while attached.wait(0.1):
+            pass
+        assert joined <= attached.executors().keys()
+    finally:
+        let_go.countDown()
+        context.listenerBus().removeListener(holds_back)
+        attached.close()
+        await_executors(engine, 3)
+
+
 def wait_where(path: Path, wait_s: float, value: int) -> int:
     """Waits as long as there is a file; returns the value."""
     if path.exists():
@@ -320,8 +374,7 @@ def test_tasks_do_not_wait_for_a_killed_executor_once_the_wait_is_short(
     finally:
         engine.set_locality_wait_s(10.0)
         engine.set_executor_count(3)
-        while len(engine.executors()) < 3 or victim in engine.executors():
-            engine.wait(1.0)
+        await_executors(engine, 3)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 import weakref
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,9 @@ SHIPPED = ("StoreChanges", "Rehearsal", "PreloadTask")
 QUEUE = "balancedstream"
 """Of events, on Spark's listener bus. In the queue that listeners share, a slow one delays all, and
 makes Spark drop events (`LiveListenerBus`)."""
+
+LISTED_WITHIN_S = 10.0
+"""After it, the loop begins without the executors that Spark does not list; batches look again."""
 
 
 @dataclass(frozen=True)
@@ -114,13 +118,25 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
 
 
 def introduce_executors(spark: SparkSession, listener: Any) -> None:
-    """Tells the listener of executors whose joining it did not hear of."""
-    executors = spark.sparkContext._jsc.sc().statusStore().executorList(True)
-    for i in range(executors.size()):
-        summary = executors.apply(i)
-        if summary.id() != "driver":
-            host = summary.hostPort().rsplit(":", 1)[0]
-            listener.addExecutor(summary.id(), host, summary.totalCores())
+    """Tells the listener of executors whose joining it did not hear of.
+
+    Spark knows at once which executors there are, and where they run only when its own listener,
+    which has a queue of its own, comes to it (`AppStatusListener`). This waits for that.
+    """
+    context = spark.sparkContext._jsc.sc()
+    deadline_s = time.monotonic() + LISTED_WITHIN_S
+    while True:
+        live = context.getExecutorIds()
+        unlisted = {live.apply(i) for i in range(live.size())}
+        summaries = context.statusStore().executorList(True)
+        for summary in (summaries.apply(i) for i in range(summaries.size())):
+            if summary.id() in unlisted:
+                unlisted.discard(summary.id())
+                host = summary.hostPort().rsplit(":", 1)[0]
+                listener.addExecutor(summary.id(), host, summary.totalCores())
+        if not unlisted or time.monotonic() >= deadline_s:
+            return
+        time.sleep(0.05)
 
 
 def _start_preparing(spark: SparkSession, queries: Any, hosts: Any) -> Any:
