@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -182,11 +183,14 @@ def _is_below(url: str, allowed: str) -> bool:
     return same and ".." not in path and (path + "/").startswith(folder + "/")
 
 
+# All series of a driver have one instance.
+@lru_cache(maxsize=1024)
 def _read_ip(instance: str) -> str:
     found = re.fullmatch(r"\[(.*)\](:[0-9]+)?|([^:]*)(:[0-9]+)?", instance)
     return _normalize_ip(found[1] or found[3] if found else instance)
 
 
+@lru_cache(maxsize=1024)
 def _normalize_ip(text: str) -> str:
     """One spelling of an address, as IPv6 has several; empty for other text."""
     try:

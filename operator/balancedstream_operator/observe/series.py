@@ -277,7 +277,7 @@ def _has_labels(series: Series) -> bool:
     # A driver has thousands of series, and a generator takes longer than what is in it.
     labels = series.labels
     for value in labels.values():
-        if not (isinstance(value, str) and _is_unicode(value)):
+        if not (isinstance(value, str) and (value.isascii() or _is_unicode(value))):
             return False
     needed = _LABELS.get(labels.get("__name__", ""))
     if needed is None:
@@ -295,7 +295,7 @@ def _has_labels(series: Series) -> bool:
 
 def _is_unicode(text: str) -> bool:
     """Whether a text can be written: JSON may hold half of a surrogate pair."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _name(series: Series) -> str:
