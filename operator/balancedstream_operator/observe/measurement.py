@@ -72,11 +72,11 @@ QUERY_METRICS = (
     wire.SHUFFLE_UNTRUSTED_BATCHES,
     wire.SHUFFLE_ERROR,
     wire.SHUFFLE_EQUAL_ERROR,
+    *STAGE_METRICS,
 )
 """Metrics to fetch over the time that scaling looks back."""
 
 PARTITION_METRICS = (
-    *STAGE_METRICS,
     *TASK_METRICS,
     wire.PARTITIONS_HIDDEN,
     wire.OPERATOR_BUSY,
@@ -85,7 +85,7 @@ PARTITION_METRICS = (
     wire.EXECUTOR_STATE_LOAD,
     wire.EXECUTOR_STATE_BYTES,
 )
-"""Metrics of stages, partitions and keys, to fetch over the time that balancing looks back."""
+"""Metrics of partitions and keys, to fetch over the time that balancing looks back."""
 
 STALE_SCRAPES = 3
 """This many scrapes may be missing before the newest one is too old."""
@@ -190,8 +190,8 @@ def measure(
         partition_series: of `PARTITION_METRICS`, any order, as far back as `find_oldest` says.
         now_s: the current time, by the clock of the samples.
         stale_after_s: age from which the newest scrape is too old; None follows the scrapes.
-        newest: number of intervals of each query that get samples of stages, partitions and keys;
-            None for all. A window of as many batches needs no others.
+        newest: number of intervals of each query that get samples of partitions and keys; None
+            for all. A window of as many batches needs no others.
 
     Raises:
         MissingMeasurementsError: Prometheus has no samples, or no recent ones.
@@ -228,14 +228,14 @@ def measure(
     partitions = group_by_name(of_partitions[target])
     executors = _newest_by(wire.EXECUTOR, current[wire.EXECUTOR_CORES], int)
     intervals = shown = find_intervals(mine)
-    if is_partial(find_lasting(partitions, executors), scrapes[target]):
+    stages: dict[str, list[Series]] = {n: mine[n] for n in STAGE_METRICS if n in mine}
+    if is_partial(find_lasting({**partitions, **stages}, executors), scrapes[target]):
         shown = [i for i in intervals if i.after_s < scraped_s]
     arrivals = _newest_by(wire.QUERY, current[wire.LAST_KEY_ARRIVAL], int)
     # Loads change when keys reach other partitions, and an interval may span both.
     level = keep_newest(
         (i for i in shown if i.last_batch - i.batches + 1 >= arrivals.get(i.query, 0)), newest
     )
-    recent = [i for of_query in keep_newest(shown, newest).values() for i in of_query]
     tasks = tuple(sample_tasks(partitions, level))
     batches = tuple(sample_batches(mine, intervals))
     idle_s = _newest_by(wire.QUERY, current[wire.QUERY_IDLE_TIMESTAMP], float)
@@ -274,7 +274,7 @@ def measure(
         keys=tuple(sample_keys(partitions, level)),
         keys_under_way=_newest_by(wire.QUERY, current[wire.KEYS_UNDER_WAY], int),
         shuffles=tuple(_sample_shuffles(current)),
-        stages=tuple(sample_stages(partitions, recent)),
+        stages=tuple(sample_stages(stages, shown)),
         idle_s=idle_s,
         losses={s.labels[wire.CAUSE]: _count_new(s) for s in mine.get(wire.EXECUTOR_LOSSES, ())},
         hidden=tuple(sample_hidden(partitions, level, tasks)),

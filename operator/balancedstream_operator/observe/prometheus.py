@@ -36,6 +36,7 @@ from balancedstream_operator.observe.measurement import (
 )
 from balancedstream_operator.observe.series import Series, find_oldest, find_pace_s, find_targets
 from balancedstream_operator.observe.signing import AwsSignature, IdentityError
+from balancedstream_operator.observe.stages import STAGE_METRICS
 
 LOOK_BACK = 1.1
 """A little more than the window, to include the sample before it."""
@@ -280,8 +281,9 @@ def fetch_measurement(
     pace_s = find_pace_s(queries)
     needed_s = min(late_s + LOOK_BACK * (scaling.min_batches + 2) * pace_s, MAX_LOOK_BACK_S)
     if needed_s > far_s:
-        queries = [s for s in queries if s.labels["__name__"] not in BATCH_METRICS]
-        queries += _keep_own(fetch(BATCH_METRICS, needed_s), subject)
+        slow = (*BATCH_METRICS, *STAGE_METRICS)
+        queries = [s for s in queries if s.labels["__name__"] not in slow]
+        queries += _keep_own(fetch(slow, needed_s), subject)
     # The last batch of a slow query counts until its next one is late, and shows with its interval.
     near_s = late_s + LOOK_BACK * max(policy.scaling.window_s, (LATE + 1.0) * pace_s)
     # Most series of a driver are those of its partitions, so fetch as few samples as possible.

@@ -123,13 +123,22 @@ def group_by_target(
     return found
 
 
+_OF_EXECUTORS = {
+    wire.EXECUTOR_CORES,
+    wire.STAGE_BUSY,
+    wire.STAGE_TASKS,
+    wire.STAGE_LONGEST_TASK,
+}
+"""Metrics with series that end with an executor, or that a query begins to have with a stage."""
+
+
 def find_scrapes(mine: Mapping[str, Sequence[Series]]) -> list[float]:
     """Times of a target's complete scrapes, oldest first."""
     counts = {time_s: count for s in mine.get(wire.EXECUTORS, ()) for time_s, count in s.samples}
     seen = Counter(time_s for s in mine.get(wire.EXECUTOR_CORES, ()) for time_s, _ in s.samples)
     times = {time_s for s in mine.get(wire.PLAN_EPOCH, ()) for time_s, _ in s.samples}
     scrapes = sorted(t for t in times if counts.get(t, seen[t]) == seen[t])
-    lasting = (s for name, found in mine.items() if name != wire.EXECUTOR_CORES for s in found)
+    lasting = (s for name, found in mine.items() if name not in _OF_EXECUTORS for s in found)
     return scrapes[:-1] if is_partial(lasting, scrapes) else scrapes
 
 

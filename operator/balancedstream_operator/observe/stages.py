@@ -34,8 +34,10 @@ def sample_stages(
     fetched_s = min(times, default=0.0)
     for (query, kind), found in sorted(of_kind.items()):
         for interval in intervals:
-            # Stages are fetched over a shorter time than batches.
             if interval.query != query or interval.before_s < fetched_s:
+                continue
+            # Of an executor that has left since, nobody knows what it did in the last batches.
+            if _lost_any(of_kind, interval):
                 continue
             busy_s = {
                 s.labels[wire.EXECUTOR]: change
@@ -56,6 +58,18 @@ def sample_stages(
                     longest_s=longest_s / interval.batches,
                     executor_busy_s={e: s / interval.batches for e, s in busy_s.items()},
                 )
+
+
+def _lost_any(
+    of_kind: Mapping[tuple[str, StageKind], Mapping[str, Sequence[Series]]], interval: Interval
+) -> bool:
+    return any(
+        interval.before_s in times and interval.after_s not in times
+        for (query, _), found in of_kind.items()
+        if query == interval.query
+        for series in found[wire.STAGE_BUSY]
+        for times in [{time_s for time_s, _ in series.samples}]
+    )
 
 
 def _change(series: Series, interval: Interval) -> float | None:

@@ -141,6 +141,7 @@ class Query:
         durations: number of batches in each bucket of the histogram; the last one is +Inf.
         driver_s: seconds without a task, by what the driver does.
         stages: the tasks, by kind of stage.
+        ran_on: executors that had tasks in the last batch, also those that take no more work.
         idle_s: when Spark last said that it waits for data; None for never.
         keys_under_way: keys not yet in their target partition; None where no key is balanced.
         last_key_arrival: last batch in which keys arrived; None before the first.
@@ -152,6 +153,7 @@ class Query:
     durations: list[int] = field(default_factory=lambda: [0] * (len(BATCH_DURATION_BUCKETS_S) + 1))
     driver_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     stages: dict[StageKind, Stage] = field(default_factory=dict)
+    ran_on: set[str] = field(default_factory=set)
     idle_s: float | None = None
     task_failures: int = 0
     keys_under_way: int | None = None

@@ -158,6 +158,7 @@ class Exporter(Metrics, Collector):
             query.duration_s += sample.duration_s
             query.durations[bisect_left(BATCH_DURATION_BUCKETS_S, sample.duration_s)] += 1
             query.add_driver_times(sample)
+            query.ran_on = {executor for stage in stages for executor in stage.executor_busy_s}
             for stage in stages:
                 query.stages.setdefault(stage.kind, Stage()).add(stage)
             for number, of_operator in groupby(tasks, attrgetter("operator")):
@@ -321,7 +322,8 @@ class Exporter(Metrics, Collector):
         self._application.live = len(executors)
         for query in self._queries.values():
             for stage in query.stages.values():
-                for lost in stage.executor_busy_s.keys() - executors.keys():
+                # What one that leaves did in the last batch is part of what the batch took.
+                for lost in stage.executor_busy_s.keys() - executors.keys() - query.ran_on:
                     del stage.executor_busy_s[lost]
             for operator in query.operators.values():
                 for lost in operator.executors.keys() - executors.keys():

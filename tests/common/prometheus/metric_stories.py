@@ -23,6 +23,7 @@ class Story:
     exporter: Exporter
     batches: list[tuple[BatchSample, list[TaskSample]]] = field(default_factory=list)
     stages: list[StageSample] = field(default_factory=list)
+    ran_on: dict[str, set[str]] = field(default_factory=dict)
     idle_s: dict[str, float] = field(default_factory=dict)
     balances: list[tuple[str, int, float, float, int, str]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -43,14 +44,20 @@ class Story:
     ) -> None:
         self.batches.append((batch, tasks))
         self.executors = dict(executors)
-        # The counters of an executor end with it.
+        self.stages += stages
+        self.ran_on[batch.query] = {e for stage in stages for e in stage.executor_busy_s}
+        # The counters of an executor end with it, once a batch has ended without it.
         self.stages = [
             replace(
-                s, executor_busy_s={e: b for e, b in s.executor_busy_s.items() if e in executors}
+                s,
+                executor_busy_s={
+                    e: busy_s
+                    for e, busy_s in s.executor_busy_s.items()
+                    if e in executors or e in self.ran_on[s.query]
+                },
             )
             for s in self.stages
         ]
-        self.stages += stages
         self.exporter.on_batch(batch, tasks, executors, stages)
 
     def wait_for_data(self, query: str, at_s: float) -> None:

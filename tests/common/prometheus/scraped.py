@@ -12,6 +12,7 @@ from balancedstream_operator.observe.measurement import (
     measure,
 )
 from balancedstream_operator.observe.series import Series
+from balancedstream_operator.observe.stages import STAGE_METRICS
 
 
 class Scrapes:
@@ -41,8 +42,9 @@ class Scrapes:
         stages_since_s: float = 0.0,
         newest: int | None = None,
     ) -> Measurement:
+        others = tuple(metric for metric in QUERY_METRICS if metric not in STAGE_METRICS)
         return measure(
-            self.select(QUERY_METRICS, since_s),
+            self.select(others, since_s) + self.select(STAGE_METRICS, max(since_s, stages_since_s)),
             self.select(PARTITION_METRICS, max(since_s, stages_since_s)),
             now_s,
             newest=newest,

@@ -17,7 +17,7 @@ from metric_samples import (
     task_of,
 )
 
-from balancedstream.core.samples import BatchSample, TaskSample
+from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream.errors import InvalidInputError
 from balancedstream.metrics.catalogue import SERIES_PER_PARTITION
 from balancedstream.metrics.exporter import Exporter
@@ -165,3 +165,19 @@ def test_the_number_of_series_keeps_to_its_documented_bound(
         for key in counters.keys() - samples.keys():
             if key[0].startswith("executor_"):
                 del counters[key]  # gone for good, or begun anew
+
+
+def test_the_work_of_a_drained_executor_is_counted_until_a_batch_ends_without_it() -> None:
+    exporter = Exporter()
+
+    def finish(number: int, busy_s: dict[str, float]) -> dict[str, float]:
+        batch = BatchSample("q", number, 10.0 * number, 5.0, 100, 10.0)
+        stage = StageSample("q", number, "source", 10.0 * number, 8, 1.0, busy_s)
+        exporter.on_batch(batch, [], {"1": 1}, [stage])
+        found = [sample for family in exporter.collect() for sample in family.samples]
+        busy = [sample for sample in found if "stage_busy_seconds" in sample.name]
+        return {sample.labels["executor"]: sample.value for sample in busy}
+
+    assert finish(1, {"1": 4.0, "2": 3.0}) == {"1": 4.0, "2": 3.0}, "2 takes no more work"
+    assert finish(2, {"1": 4.0, "2": 2.0}) == {"1": 8.0, "2": 5.0}
+    assert finish(3, {"1": 5.0}) == {"1": 13.0}

@@ -43,14 +43,27 @@ def test_the_trigger_interval_and_the_time_of_the_driver_belong_to_the_batches()
     assert batch.driver_s == 0.75
 
 
-def test_an_executor_that_is_new_counts_from_nothing_and_one_that_left_does_not_count() -> None:
+def test_an_executor_that_is_new_counts_from_nothing() -> None:
     exporter, scrapes = Exporter(), Scrapes()
-    tell(exporter, 0, {"1": 9.0, "2": 9.0}, EXECUTORS)
+    tell(exporter, 0, {"1": 9.0}, {"1": 1})
     scrapes.scrape(exporter, 100.0)
     tell(exporter, 1, {"1": 1.0, "3": 4.0}, {"1": 1, "3": 1})
     scrapes.scrape(exporter, 110.0)
     (stage,) = scrapes.measure(110.0).stages
     assert stage.executor_busy_s == pytest.approx({"1": 1.0, "3": 4.0})
+
+
+def test_batches_in_which_an_executor_left_say_nothing_for_its_part_is_not_known() -> None:
+    exporter, scrapes = Exporter(), Scrapes()
+    tell(exporter, 0, {"1": 9.0, "2": 9.0}, EXECUTORS)
+    scrapes.scrape(exporter, 100.0)
+    tell(exporter, 1, {"1": 1.0}, {"1": 1})
+    scrapes.scrape(exporter, 110.0)
+    assert scrapes.measure(110.0).stages == ()
+    tell(exporter, 2, {"1": 5.0}, {"1": 1})
+    scrapes.scrape(exporter, 120.0)
+    (stage,) = scrapes.measure(120.0).stages
+    assert (stage.batch, stage.executor_busy_s) == (2, {"1": 5.0})
 
 
 def test_what_lies_before_the_stages_that_were_fetched_is_not_taken_for_new() -> None:

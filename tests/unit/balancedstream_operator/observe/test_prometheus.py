@@ -22,6 +22,7 @@ from balancedstream_operator.observe.measurement import (
     QUERY_METRICS,
 )
 from balancedstream_operator.observe.prometheus import Prometheus
+from balancedstream_operator.observe.stages import STAGE_METRICS
 
 STREAM = "shop/clicks"
 SUBJECT = Subject(STREAM)
@@ -117,7 +118,7 @@ def test_of_slow_batches_more_are_fetched(pace: str, name: str) -> None:
     with serve(scripted.answer) as url:
         Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, Policy(), NOW_S)
     _, further, _ = scripted.queries
-    names = "|".join(BATCH_METRICS)
+    names = "|".join((*BATCH_METRICS, *STAGE_METRICS))
     # Five batches to decide on, the one before them, and the one that runs.
     assert further["query"] == f'{{__name__=~"{names}",stream="{STREAM}"}}[2311s]', pace
 
