@@ -42,6 +42,7 @@ from simulation.traces import Phase, Trace, make_phases
 from tables.scaling_real import WAYS
 
 from balancedstream.core.policy import Policy, ScalingPolicy, parse, to_mapping
+from balancedstream.core.scaling.executors import HOLD_S
 from balancedstream.engine.session.local import LocalExecutors
 from balancedstream.engine.session.session import describe_cluster
 from balancedstream.engine.session.settings import SHUFFLE_PARTITIONS, tune
@@ -163,7 +164,7 @@ def choose_executors(way: str, trace: Trace) -> LocalExecutors:
 
 def make_policy() -> Policy:
     """Our defaults, on the clock of the trace; a restore of state takes what it takes."""
-    scaling = ScalingPolicy(min_executors=LEAST, max_executors=MOST, min_batches=2)
+    scaling = ScalingPolicy(min_executors=LEAST, max_executors=MOST)
     sections = to_mapping(Policy(scaling=scaling))
     sections["scaling"] = {
         knob: value / SPEED if knob.endswith("_s") and isinstance(value, float) else value
@@ -237,7 +238,7 @@ class RealRun:
             executor_s=sum_executor_s(observed.samples, self._trace.length_s),
             left_rows=0.0,
             objective_s=OBJECTIVE_S,
-            stabilization_s=make_policy().scaling.stabilization_s,
+            stabilization_s=HOLD_S / SPEED,
         )
         expected, found = self._producer.counts, observed.counts
         wrong = [key for key in {*expected, *found} if expected.get(key) != found.get(key)]

@@ -36,6 +36,8 @@ from streams import Stream
 from tables.scaling_real import PEAK, WAYS
 from waiting import wait_until
 
+from balancedstream.core.scaling.executors import HOLD_S
+
 LEAST, MOST = 1, 3
 """Executors that any way may use; the load begins with what one carries."""
 
@@ -141,7 +143,7 @@ def measure(site: Site, way: str, trace: Trace) -> dict[str, Any]:
         executor_s=sum_executor_s(since, trace.length_s),
         left_rows=0.0,
         objective_s=OBJECTIVE_S,
-        stabilization_s=SCALING["stabilizationSeconds"],
+        stabilization_s=HOLD_S,
     )
     return figures.to_json() | {
         "batches_compared": comparison.batches,

@@ -237,6 +237,8 @@ class VirtualSpark(Engine):
     def watch_sources(self, *, wanted: bool) -> None:
         """Asks them each second; planned batches are told in any case."""
         self.asks_every_s = ASKS_EVERY_S if wanted else 0.0
+        if not wanted:
+            self._asks_s = math.inf
 
     def bound(self, query: str, rows: float | None) -> str:
         """Bounds batches that start later: the next one may be planned already where this ends."""

@@ -258,7 +258,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     for (query, operator), balance in sorted(decision.balance.items()):
         load = decision.loads[query, operator]
         print()
-        _show(f"query {query}, operator {operator}: {decision.say_why((query, operator))}")
+        _show(f"query {query}, operator {operator}: {decision.describe_reason((query, operator))}")
         for executor, busy_s in sorted(load.executor_busy_s.items()):
             held = sorted(p for p, e in load.placement.items() if e == executor)
             _show(f"  executor {executor}: {busy_s:.3f} s a batch, partitions {held}")

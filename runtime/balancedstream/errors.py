@@ -30,10 +30,6 @@ class RefusedKeyError(InvalidInputError):
         self.why = f"{why}; {consequence}"
 
 
-class InvalidRateError(InvalidInputError):
-    """A rate, utilization, backlog or catch-up time from which no executor count follows."""
-
-
 class StalePlanError(BalancedStreamError):
     """A plan is older than one already accepted; nothing was changed, the newer one stays."""
 

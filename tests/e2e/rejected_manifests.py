@@ -82,9 +82,9 @@ REJECTED = (
     Wrong("unknown mode", _with(balancing={"mode": "auto"}), "spec.balancing.mode"),
     Wrong("no budget", _with(migration={"budgetSeconds": 0}), "spec.migration.budgetSeconds"),
     Wrong(
-        "busier than always",
-        _with(scaling={"targetUtilization": 2}),
-        "spec.scaling.targetUtilization",
+        "no window",
+        _with(scaling={"windowSeconds": 0}),
+        "spec.scaling.windowSeconds",
     ),
     Wrong("no interval", _with(metrics={"intervalSeconds": 0}), "spec.metrics.intervalSeconds"),
     Wrong(

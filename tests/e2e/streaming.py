@@ -20,10 +20,6 @@ FAST: dict[str, Any] = {
     "scaling": {
         "mode": "Off",
         "windowSeconds": 20,
-        "minBatches": 3,
-        "stabilizationSeconds": 15,
-        "scaleInDelaySeconds": 60,
-        "catchUpSeconds": 60,
     },
 }
 """The product's policy on a shorter clock: tests cannot wait for a quarter of an hour."""

@@ -17,7 +17,7 @@ from scraped_driver import COSTS_S, STREAM, Driver, check
 from balancedstream.core.decisions import Decision
 from balancedstream.core.past import Past
 from balancedstream.core.policy import Policy, ScalingPolicy
-from balancedstream.core.scaling.executors import Verdict
+from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.observe.endpoints import Endpoint, Subject
 from balancedstream_operator.observe.http import AnswerBudgets

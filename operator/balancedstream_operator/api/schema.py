@@ -449,8 +449,8 @@ def _describe_removed(knob: RemovedKnob) -> Schema:
 def say_as_in_manifests(sentence: str, choices: Sequence[str] = ()) -> str:
     """A sentence with the names and words that a manifest has for knobs.
 
-    >>> say_as_in_manifests("it is half of catch_up_s")
-    'it is half of catchUpSeconds'
+    >>> say_as_in_manifests("it is half of window_s")
+    'it is half of windowSeconds'
     """
     for name in {other.path.partition(".")[2] for other in knobs()}:
         if "_" in name:

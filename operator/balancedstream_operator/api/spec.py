@@ -405,7 +405,7 @@ def find_removed(manifest: object) -> list[str]:
     These defaults do not count, because nobody has set them.
 
     >>> find_removed({"scaling": {"lowUtilization": 0.4, "highUtilization": 0.85}})
-    ['spec.scaling.lowUtilization (it follows targetUtilization)']
+    ['spec.scaling.lowUtilization (it follows latencyObjectiveSeconds)']
     """
     found = []
     for knob in REMOVED:

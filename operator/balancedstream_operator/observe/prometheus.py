@@ -13,7 +13,9 @@ from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 from urllib3.util.retry import Retry
 
+from balancedstream.core.observations import MAX_DELAY_S
 from balancedstream.core.policy import Policy
+from balancedstream.core.scaling.demand import MIN_BATCHES
 from balancedstream.core.scaling.workload import LATE
 from balancedstream.core.wire import series as wire
 from balancedstream_operator.errors import MissingMeasurementsError
@@ -259,7 +261,7 @@ def fetch_measurement(
     """
     scaling = policy.scaling
     late_s = subject.stale_after_s or 0.0
-    far_s = late_s + LOOK_BACK * max(scaling.window_s, scaling.scale_in_delay_s) + 2 * SCRAPE_S
+    far_s = late_s + LOOK_BACK * max(scaling.window_s, MAX_DELAY_S) + 2 * SCRAPE_S
     found = fetch(QUERY_METRICS, far_s)
     queries = _keep_own(found, subject)
     if found and not queries:
@@ -279,7 +281,7 @@ def fetch_measurement(
         raise MissingMeasurementsError(message)
     # As many batches as scaling asks for, the one before them, and the one that runs.
     pace_s = find_pace_s(queries)
-    needed_s = min(late_s + LOOK_BACK * (scaling.min_batches + 2) * pace_s, MAX_LOOK_BACK_S)
+    needed_s = min(late_s + LOOK_BACK * (MIN_BATCHES + 2) * pace_s, MAX_LOOK_BACK_S)
     if needed_s > far_s:
         slow = (*BATCH_METRICS, *STAGE_METRICS)
         queries = [s for s in queries if s.labels["__name__"] not in slow]

@@ -43,7 +43,7 @@ def advise(
             then = free.list_moves((query, operator))
             if then and then != decision.list_moves((query, operator)):
                 actions.append(f"move {(query, operator)}")
-                why = free.say_why((query, operator))
+                why = free.describe_reason((query, operator))
                 reasons.append(f"would move: query {query}, operator {operator}: {why}")
     if policy.scaling.mode == "advise" and free.scaling.executors != requested:
         actions.append(f"scale {free.scaling.executors}")

@@ -113,7 +113,7 @@ class PlanChoice:
     def moves(self) -> list[str]:
         """Why partitions or keys move: a sentence for each operator that the plan changes."""
         decision = self.decision
-        return [decision.say_why(operator) for operator in decision.moving]
+        return [decision.describe_reason(operator) for operator in decision.moving]
 
 
 def choose_plan(
@@ -196,6 +196,9 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
         restore_cost=measurement.restore_cost,
         requested=inputs.desired,
         last_scaled_s=inputs.past.scaled_at_s,
+        last_removed=inputs.past.removed,
+        scale_in_delay_s=inputs.past.delay_s,
+        start_s=inputs.past.start_s,
         keys=measurement.keys,
         stages=measurement.stages,
         last_scale_out=inputs.past.scale_out,

@@ -88,6 +88,10 @@ _PAST = {
     "scale_out": "scale_out",
     "planned_after": "planned_after",
     "moved": "moved",
+    "removed": "removed",
+    "delay_s": "delay_s",
+    "start_s": "start_s",
+    "starting": "starting",
 }
 """Name in JSON to the attribute of `Past`."""
 
@@ -145,8 +149,10 @@ def read_record(text: str) -> Record | None:
 
     >>> read_record(Record(48, epoch=3).write())
     Record(partitions=48, epoch=3, past=Past(requested=None, scaled_at_s=None, scale_out=None, \
-planned_after={}, moved=False), planned_s=0.0, known_refusal='', refusals=Refusals(driver='', \
-count=0, keys=(), all_keys=False, plain=False), approved='', application='')
+planned_after={}, moved=False, removed=False, delay_s=60.0, start_s=20.0, starting=False), \
+planned_s=0.0, known_refusal='', refusals=Refusals(driver='', count=0, \
+keys=(), all_keys=False, plain=False), \
+approved='', application='')
     >>> read_record("rubbish")
     """
     try:

@@ -95,10 +95,21 @@ class StreamState:
         self, inputs: DecisionInput, measurement: Measurement, choice: PlanChoice, now_s: float
     ) -> Record:
         """The record after a decision; the operator writes it with the plan of `choice`, if any."""
-        past = inputs.past.after(choice.decision, choice.plan, now_s, measurement.last_batches)
+        past = inputs.past.after(
+            choice.decision,
+            choice.plan,
+            now_s,
+            measurement.last_batches,
+            joined=len(measurement.executors) >= inputs.desired,
+        )
         if choice.plan is None:
             # The other parts are guesses without a plan.
-            known = replace(self.record.past, scale_out=past.scale_out)
+            known = replace(
+                self.record.past,
+                scale_out=past.scale_out,
+                start_s=past.start_s,
+                starting=past.starting,
+            )
             return replace(self.record, past=known)
         return replace(
             self.record,

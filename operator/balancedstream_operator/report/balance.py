@@ -9,7 +9,7 @@ from balancedstream.core.balance.hotspots import STOP_AT
 from balancedstream.core.decisions import Decision
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import StageSample
-from balancedstream.core.scaling.executors import Verdict
+from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream_operator.api.conditions import BALANCED, MIGRATING, UNSPLITTABLE, Condition
 from balancedstream_operator.api.resource import MAX_HOTTEST, MAX_KEY
 from balancedstream_operator.api.status import HotKey, HotPartition, PastDecision, Status
@@ -68,7 +68,7 @@ def judge_balance(decision: Decision, policy: Policy, *, stateless: bool = False
         holds=not (uneven or decision.moving or decision.held),
         imbalance=round(measured.imbalance, 3),
         bound=round(measured.bound, 3),
-        reason=f"query {query}, operator {operator}: {decision.say_why((query, operator))}",
+        reason=f"query {query}, operator {operator}: {decision.describe_reason((query, operator))}",
         unsplittable=heavy,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from balancedstream.core.scaling.executors import LIMITS, Verdict
+from balancedstream.core.scaling.verdicts import LIMITS, Verdict
 from balancedstream_operator.api.conditions import SCALING_LIMITED, Condition
 from balancedstream_operator.api.job import find_caps
 from balancedstream_operator.api.spec import StreamSpec, clamp_fixed

@@ -18,7 +18,7 @@ from balancedstream.core.balance.hotspots import (
     diminish,
 )
 from balancedstream.core.balance.imbalance import ImbalanceMeasurement, measure_imbalance
-from balancedstream.core.balance.loads import OperatorLoad, measure, prune
+from balancedstream.core.balance.loads import OperatorLoad, measure
 from balancedstream.core.keys.assignments import (
     AssignmentDecision,
     KeyLoad,
@@ -29,8 +29,9 @@ from balancedstream.core.keys.assignments import (
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Mode, Policy
 from balancedstream.core.samples import OperatorId
-from balancedstream.core.scaling.executors import ScalingDecision, Verdict
+from balancedstream.core.scaling.executors import ScalingDecision
 from balancedstream.core.scaling.executors import decide as decide_scaling
+from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream.core.scaling.workload import find_current
 from balancedstream.core.wire.plan import NEW_EXECUTOR
 
@@ -96,7 +97,7 @@ class Decision:
         """Operators of which a partition or a key moves."""
         return [operator for operator in self.balance if self.list_moves(operator)]
 
-    def say_why(self, operator: OperatorId, name_key: Callable[[str], str] = str) -> str:
+    def describe_reason(self, operator: OperatorId, name_key: Callable[[str], str] = str) -> str:
         """The reason for an operator's keys, if they can move, and for its partitions.
 
         Args:
@@ -105,11 +106,11 @@ class Decision:
 
         >>> from balancedstream.core.samples import TaskSample
         >>> tasks = tuple(TaskSample("q", 0, p, 1, "a", 1.0, 5, 0, 9.0) for p in range(4))
-        >>> decide(Observation(10.0, {"a": 1, "b": 1}, tasks), Policy()).say_why(("q", 0))
+        >>> decide(Observation(10.0, {"a": 1, "b": 1}, tasks), Policy()).describe_reason(("q", 0))
         '2 moves: imbalance 2.00 → 1.00 (bound 1.00)'
         """
         reason, assignment = self.balance[operator].reason, self.keys.get(operator)
-        return f"{assignment.say_why(name_key)}; {reason}" if assignment else reason
+        return f"{assignment.describe_reason(name_key)}; {reason}" if assignment else reason
 
 
 def decide(observation: Observation, policy: Policy) -> Decision:
@@ -144,8 +145,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
 
     live = observation.executors
     loads = measure_on(live)
-    stages = tuple(prune(observation.stages, policy, observation.now_s, current))
-    scaling = decide_scaling(replace(observation, stages=stages), loads, policy, current)
+    scaling = decide_scaling(observation, loads, policy, current)
     if observation.floor_why:
         scaling = replace(scaling, reason=f"{scaling.reason}; at least {observation.floor_why}")
     if observation.excluded:
@@ -161,7 +161,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     empty = targets.keys() - _list_used(loads_then)
     placing = _Placing(observation, policy, targets, leaving, empty)
     found = {operator: placing.place(operator, load) for operator, load in loads_then.items()}
-    why = observation.in_force.waits or _say_mode("scaling", policy.scaling.mode)
+    why = observation.in_force.waits or _describe_mode("scaling", policy.scaling.mode)
     if why and scaling.executors != observation.asked:
         scaling = replace(scaling, reason=f"no change: {why} ({scaling.reason})")
     return Decision(
@@ -177,6 +177,19 @@ def decide(observation: Observation, policy: Policy) -> Decision:
         {operator: placed.key_loads for operator, placed in found.items() if placed.key_loads},
         {operator: placed.held for operator, placed in found.items() if placed.held},
     )
+
+
+def foresee(observation: Observation, policy: Policy) -> ScalingDecision:
+    """How many executors there should be by what was seen before a batch ends, and no placement.
+
+    >>> foresee(Observation(10.0, {"a": 1}), Policy()).executors
+    1
+    """
+    policy = raise_minimum(policy, observation.floor)
+    current = find_current(
+        observation.batches, observation.now_s, observation.idle_s, observation.running
+    )
+    return decide_scaling(observation, {}, policy, current)
 
 
 class _Placed(NamedTuple):
@@ -277,7 +290,7 @@ class _Placing:
         if before.waits:
             return before.waits, ()
         under_way = before.under_way.get(operator, {})
-        why = _say_mode("balancing", self.policy.balance.mode)
+        why = _describe_mode("balancing", self.policy.balance.mode)
         if operator in before.under_way:
             why = "moves of the plan before are under way"
         elif keys and keys.moves and operator[0] in before.settling:
@@ -314,7 +327,7 @@ def _list_used(loads: Mapping[OperatorId, OperatorLoad]) -> set[str]:
     return used
 
 
-def _say_mode(what: str, mode: Mode) -> str:
+def _describe_mode(what: str, mode: Mode) -> str:
     """Why a mode changes nothing; empty if it acts."""
     return {"auto": "", "advise": "the policy only advises", "off": f"{what} is off"}[mode]
 

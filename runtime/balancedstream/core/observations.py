@@ -16,11 +16,19 @@ from balancedstream.core.samples import (
     HiddenSample,
     KeySample,
     OperatorId,
+    Sighting,
     StageSample,
     TaskSample,
 )
 from balancedstream.core.wire.plan import KeyPlacement
 from balancedstream.errors import InvalidInputError
+
+MIN_DELAY_S = 60.0
+MAX_DELAY_S = 300.0
+"""Executors stay for the highest need of as many seconds, by what earlier removals taught."""
+
+START_S = 20.0
+"""Until a first start was seen, executors are taken to need so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,8 @@ class ScaleOut:
         at_s: when it was decided, seconds since the Unix epoch.
         before: executors until then.
         after: executors requested.
-        rows_per_s: rows that the queries processed per second of batch time until then.
+        rows_per_s: rows that the queries processed per second of batch time until then, the fixed
+            part of a batch aside.
         gain: by what fraction that rate was expected to grow.
         failed: whether it was found to have grown by next to nothing, when all of them were last
             under load.
@@ -82,10 +91,15 @@ class Observation:
         requested: number of requested executors; None if all of them are live.
         last_scaled_s: time of the last change of the number of executors, in seconds since the Unix
             epoch; None if it never changed.
+        last_removed: whether that change removed some.
+        scale_in_delay_s: seconds of which the highest need keeps executors.
+        start_s: seconds from the request of executors until they take work.
         last_scale_out: expected effect of the last scale-out; None if there was none.
         keys: samples of hot keys in the measuring window, any order; operators with keys that
             cannot move have none.
-        stages: all tasks of the batches in the measuring window, by kind of stage, any order.
+        stages: all tasks of the batches in the scaling window, by kind of stage, any order.
+        sightings: what was seen between the ends of batches since the last one, oldest first.
+        bounded: queries whose batches we bound now.
         idle_s: query to the time at which Spark last reported that the query waits for data, in
             seconds since the Unix epoch.
         running: queries that have not ended; None if all queries with batches are running.
@@ -105,6 +119,9 @@ class Observation:
     restore_cost: RestoreCost = RestoreCost()  # noqa: RUF009 - frozen
     requested: int | None = None
     last_scaled_s: float | None = None
+    last_removed: bool = False
+    scale_in_delay_s: float = MIN_DELAY_S
+    start_s: float = START_S
     keys: tuple[KeySample, ...] = ()
     stages: tuple[StageSample, ...] = ()
     last_scale_out: ScaleOut | None = None
@@ -116,6 +133,8 @@ class Observation:
     floor: int = 0
     floor_why: str = ""
     in_force: PlanInForce = PlanInForce()
+    sightings: tuple[Sighting, ...] = ()
+    bounded: tuple[str, ...] = ()
 
     @property
     def asked(self) -> int:

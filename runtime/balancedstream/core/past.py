@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from balancedstream.core.decisions import Decision
-from balancedstream.core.observations import ScaleOut
+from balancedstream.core.observations import MAX_DELAY_S, MIN_DELAY_S, START_S, ScaleOut
 from balancedstream.core.wire.plan import Plan
+
+MAX_START_S = 600.0
+"""Executors that came later say more of a full cluster than of a start."""
+
+REGRET_S = 240.0
+"""If executors are added so soon after some were removed, that was too early."""
+
+_LEARNS = 0.3
+_FORGETS = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +30,11 @@ class Past:
         scale_out: what the last added executors should bring; None if none were added.
         planned_after: last finished batch of each query when the last plan was made.
         moved: whether that plan moved anything, so that older batches show loads that are gone.
+        removed: whether the last change of the number removed executors.
+        delay_s: seconds of which the highest need keeps executors; twice as long after a removal
+            that was regretted, and a fifth shorter after one that was not.
+        start_s: seconds from the request of executors until they take work, by the last starts.
+        starting: whether executors that were added are not all there.
     """
 
     requested: int | None = None
@@ -27,14 +42,25 @@ class Past:
     scale_out: ScaleOut | None = None
     planned_after: Mapping[str, int] = field(default_factory=dict)
     moved: bool = False
+    removed: bool = False
+    delay_s: float = MIN_DELAY_S
+    start_s: float = START_S
+    starting: bool = False
 
     def after(
-        self, decision: Decision, plan: Plan | None, now_s: float, last_batches: Mapping[str, int]
+        self,
+        decision: Decision,
+        plan: Plan | None,
+        now_s: float,
+        last_batches: Mapping[str, int],
+        *,
+        joined: bool = True,
     ) -> Past:
         """What the next decision remembers.
 
         Args:
             decision: made with this past; `requested` is what its observation asked for.
+            joined: whether all executors that were asked for are there.
             plan: that carries it out; None if there is none.
             now_s: when the plan is made, seconds since the Unix epoch.
             last_batches: last finished batch of each query.
@@ -43,20 +69,34 @@ class Past:
         >>> from balancedstream.core.observations import Observation
         >>> from balancedstream.core.policy import Policy
         >>> decision = decide(Observation(10.0, {"a": 1}), Policy())
-        >>> Past(2).after(decision, Plan(1, ("a",), {}), 12.0, {"q": 7})
-        Past(requested=1, scaled_at_s=12.0, scale_out=None, planned_after={'q': 7}, moved=True)
+        >>> past = Past(2).after(decision, Plan(1, ("a",), {}), 12.0, {"q": 7})
+        >>> past.requested, past.scaled_at_s, past.removed
+        (1, 12.0, True)
         """
         found, known = decision.scaling.scale_out, self.scale_out
         # Of executors that were added, it may know by now whether they helped.
         judged = found if found and known and found.at_s == known.at_s else known
+        passed_s = math.inf if self.scaled_at_s is None else max(0.0, now_s - self.scaled_at_s)
+        past = replace(self, scale_out=judged)
+        if self.starting and joined:
+            start_s = self.start_s + _LEARNS * (passed_s - self.start_s)
+            past = replace(past, starting=False, start_s=min(start_s, MAX_START_S))
         if plan is None:
-            return replace(self, scale_out=judged)
+            return past
         count, before = len(plan.executors), self.requested or 0
-        return Past(
+        if self.removed and count > before and passed_s < REGRET_S:
+            past = replace(past, delay_s=min(MAX_DELAY_S, 2.0 * past.delay_s))
+        elif self.removed and count != before:
+            past = replace(past, delay_s=max(MIN_DELAY_S, _FORGETS * past.delay_s))
+        changed = count != before
+        return replace(
+            past,
             requested=count,
-            scaled_at_s=now_s if count != before else self.scaled_at_s,
+            scaled_at_s=now_s if changed else past.scaled_at_s,
             scale_out=found or judged if count > before else judged,
             planned_after=dict(last_batches),
             # An executor that leaves hands over its partitions, whatever balancing decided.
-            moved=count != before or bool(decision.moving),
+            moved=changed or bool(decision.moving),
+            removed=count < before if changed else past.removed,
+            starting=count > before or (past.starting and not changed),
         )

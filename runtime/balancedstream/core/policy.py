@@ -1,6 +1,6 @@
 """Every knob with its unit, default, range and a sentence; docs, CLI and CRD follow from here.
 
-Defaults are our own. Scaling's follow Flink's autoscaler and KEDA, shortened: nothing restarts.
+Defaults are our own.
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ class ScalingPolicy(_Section):
         InvalidInputError: a value of the wrong type or out of range, or a minimum above its
             maximum; the message names the field.
 
-    >>> ScalingPolicy(min_executors=2, max_executors=6).target_utilization
-    0.7
+    >>> ScalingPolicy(min_executors=2, max_executors=6).latency_objective_s
+    0.0
     """
 
     name: ClassVar[str] = "scaling"
@@ -240,40 +240,26 @@ class ScalingPolicy(_Section):
         int,
         Range("executors", 0, 10_000, "Upper limit; 0 keeps the number as it is."),
     ] = 0
-    target_utilization: Annotated[
+    latency_objective_s: Annotated[
         float,
         Range(
-            "fraction", 0.01, 1.0, "Part of the time that executors should be busy after a change."
+            "seconds",
+            0.0,
+            86_400.0,
+            "From the arrival of a row to the end of its batch, at most; 0 for two and a half "
+            "trigger intervals.",
         ),
-    ] = 0.7
+    ] = 0.0
     window_s: Annotated[
         float,
         Range(
-            "seconds", 1.0, 86_400.0, "Loads, rates and utilization are measured over this time."
+            "seconds",
+            1.0,
+            86_400.0,
+            "Loads are measured over this time; a query without batches "
+            "for so long is not measured.",
         ),
     ] = 180.0
-    min_batches: Annotated[
-        int,
-        Range(
-            "batches",
-            1,
-            1000,
-            "Nothing changes before so many batches, at first and after a change; fewer are "
-            "enough if they are long.",
-        ),
-    ] = 5
-    stabilization_s: Annotated[
-        float,
-        Range("seconds", 0.0, 86_400.0, "Time after a change before the next one."),
-    ] = 120.0
-    catch_up_s: Annotated[
-        float,
-        Range("seconds", 1.0, 86_400.0, "Time in which a backlog should be processed."),
-    ] = 600.0
-    scale_in_delay_s: Annotated[
-        float,
-        Range("seconds", 0.0, 86_400.0, "Removal follows the highest need during this time."),
-    ] = 300.0
 
     @property
     def acts(self) -> bool:
@@ -284,29 +270,6 @@ class ScalingPolicy(_Section):
         """
         return self.mode == "auto" and self.max_executors > 0
 
-    @property
-    def low_utilization(self) -> float:
-        """Executors are removed below this: 0.2 under the target, or half of a low target.
-
-        >>> round(ScalingPolicy().low_utilization, 2)
-        0.5
-        """
-        return max(self.target_utilization - 0.2, self.target_utilization / 2)
-
-    @property
-    def high_utilization(self) -> float:
-        """Executors are added above this: 0.15 over the target, or half way from it to 1.
-
-        >>> round(ScalingPolicy().high_utilization, 2)
-        0.85
-        """
-        return min(self.target_utilization + 0.15, (self.target_utilization + 1) / 2)
-
-    @property
-    def backlog_hold_s(self) -> float:
-        """No executor is removed while the backlog takes longer than these seconds."""
-        return self.catch_up_s / 2
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_executors and self.min_executors > self.max_executors:
@@ -315,6 +278,28 @@ class ScalingPolicy(_Section):
                 f"({self.max_executors}), not {self.min_executors}"
             )
             raise InvalidInputError(message)
+
+
+@dataclass(frozen=True)
+class AdmissionPolicy(_Section):
+    """Whether the rows of a batch are bounded to what executors do within the latency objective.
+
+    Raises:
+        InvalidInputError: a value of the wrong type; the message names the field.
+
+    >>> AdmissionPolicy().mode
+    'advise'
+    """
+
+    name: ClassVar[str] = "admission"
+
+    mode: Annotated[
+        Mode,
+        Choice(
+            "Bound the rows of a batch, below the user's own limits, to what executors do within "
+            "the latency objective (auto), only say how it would (advise), or neither (off)."
+        ),
+    ] = "advise"
 
 
 @dataclass(frozen=True)
@@ -361,13 +346,21 @@ class Policy:
     scaling: ScalingPolicy = field(default_factory=ScalingPolicy)
     window: WindowPolicy = field(default_factory=WindowPolicy)
     migration: MigrationPolicy = field(default_factory=MigrationPolicy)
+    admission: AdmissionPolicy = field(default_factory=AdmissionPolicy)
     schedule: SchedulePolicy = field(default_factory=SchedulePolicy)
     removed: tuple[RemovedKnob, ...] = field(default=(), compare=False)
 
 
 _SECTIONS: dict[str, type[_Section]] = {
     section.name: section
-    for section in (BalancePolicy, ScalingPolicy, WindowPolicy, MigrationPolicy, SchedulePolicy)
+    for section in (
+        BalancePolicy,
+        ScalingPolicy,
+        WindowPolicy,
+        MigrationPolicy,
+        AdmissionPolicy,
+        SchedulePolicy,
+    )
 }
 
 

@@ -36,10 +36,17 @@ REMOVED: tuple[RemovedKnob, ...] = (
     RemovedKnob("window.window_s", (180.0,), "scaling.window_s holds for loads, too"),
     RemovedKnob("migration.strategy", ("budgeted",), "moves are always spread by budget_s"),
     RemovedKnob("migration.batch_size", (8,), "moves are always spread by budget_s"),
-    RemovedKnob("scaling.low_utilization", (0.5,), "it follows target_utilization"),
-    RemovedKnob("scaling.high_utilization", (0.85,), "it follows target_utilization"),
-    RemovedKnob("scaling.stabilization_batches", (3,), "min_batches holds after a change, too"),
-    RemovedKnob("scaling.backlog_hold_s", (300.0,), "it is half of catch_up_s"),
+    RemovedKnob("scaling.low_utilization", (0.5,), "it follows latency_objective_s"),
+    RemovedKnob("scaling.high_utilization", (0.85,), "it follows latency_objective_s"),
+    RemovedKnob("scaling.target_utilization", (0.7,), "it follows latency_objective_s"),
+    RemovedKnob("scaling.min_batches", (5,), "three batches, or a minute of them, are enough"),
+    RemovedKnob("scaling.stabilization_batches", (3,), "three batches are enough"),
+    RemovedKnob("scaling.stabilization_s", (120.0,), "no change is taken back within two minutes"),
+    RemovedKnob("scaling.catch_up_s", (600.0,), "rows that wait count by latency_objective_s"),
+    RemovedKnob("scaling.backlog_hold_s", (300.0,), "it follows latency_objective_s"),
+    RemovedKnob(
+        "scaling.scale_in_delay_s", (300.0,), "it follows from removals that were regretted"
+    ),
     RemovedKnob("scaling.scale_in_step", (0.5, 0.3), "one decision removes at most half"),
     RemovedKnob("scaling.scale_out_factor", (8.0, 2.0), "one decision multiplies by at most eight"),
     RemovedKnob(
@@ -56,8 +63,8 @@ REMOVED: tuple[RemovedKnob, ...] = (
 def describe_removed(knobs: Collection[RemovedKnob]) -> str:
     """One line that says which knobs have no effect, and why.
 
-    >>> describe_removed([knob for knob in REMOVED if knob.path == "scaling.backlog_hold_s"])
-    'removed from the policy, without effect: scaling.backlog_hold_s (it is half of catch_up_s)'
+    >>> describe_removed([knob for knob in REMOVED if knob.path == "balance.stop_at"])[:59]
+    'removed from the policy, without effect: balance.stop_at (m'
     """
     named = ", ".join(f"{knob.path} ({knob.why})" for knob in knobs)
     return f"removed from the policy, without effect: {named}"

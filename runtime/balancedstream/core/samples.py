@@ -162,6 +162,28 @@ class BatchSample:
 
 
 @dataclass(frozen=True, slots=True)
+class Sighting:
+    """What waited at the sources of a query at a moment, between the ends of two batches.
+
+    Attributes:
+        query: the query's stable name or id.
+        batch: the micro-batch that ran then, or that ran last.
+        begun_s: when that batch began, in seconds since the Unix epoch.
+        at_s: the moment, in seconds since the Unix epoch.
+        rows: number of rows that the batch reads; None if its sources do not say.
+        waiting_rows: rows that had arrived and that no planned batch reads; None if its sources do
+            not say.
+    """
+
+    query: str
+    batch: int
+    begun_s: float
+    at_s: float
+    rows: float | None
+    waiting_rows: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class StageSample:
     """All tasks of one kind of stage in one micro-batch; failed attempts do not count.
 

@@ -249,7 +249,7 @@ class Companion:
         if self._options.stream is not None:
             _leave_last_words(getattr(sys, "last_value", None))
         if self._open_view is None:
-            self._say_without_session()
+            self._describe_missing_session()
             self._until_ended.close()
             return
         self._over.set()
@@ -310,7 +310,7 @@ class Companion:
                 self._attachment.detach()
         self._view = None
         if self._attachment is None:
-            self._say_without_session()
+            self._describe_missing_session()
             return
         history = self._attachment.history
         if self._options.report_dir:
@@ -321,7 +321,7 @@ class Companion:
                 "job needs no `balancedstream run`."
             )
 
-    def _say_without_session(self) -> None:
+    def _describe_missing_session(self) -> None:
         if self._session is not None:
             return  # and why nothing was balanced is said
         if self._is_refused or getattr(sys, "last_value", None) is not None:

@@ -18,7 +18,7 @@ class Baseline:
     Args:
         batches: how many to measure of each query; 0 for no baseline.
 
-    >>> Baseline(0).say_what_is_missing()
+    >>> Baseline(0).describe_missing()
     ''
     """
 
@@ -47,7 +47,7 @@ class Baseline:
         """Stops waiting for a query that is over; its count goes on if it starts again."""
         self._has_state.pop(query, None)
 
-    def say_what_is_missing(self) -> str:
+    def describe_missing(self) -> str:
         """How far the query with the fewest measured batches is; empty once nothing is missing."""
         if self._over:
             return ""

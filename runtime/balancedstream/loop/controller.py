@@ -24,6 +24,7 @@ from balancedstream.engine.causes import name_cause
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
+    BatchPlanned,
     Event,
     EventsDropped,
     ExecutorAdded,
@@ -31,6 +32,7 @@ from balancedstream.engine.events import (
     QueryEnded,
     QueryIdle,
     QueryStarted,
+    RowsWaiting,
     TaskFailed,
 )
 from balancedstream.loop.deciding import Decider
@@ -227,6 +229,8 @@ class Controller:
         try:
             if isinstance(event, ShuffleRecord):
                 self._journal.add_shuffle(event)
+            elif isinstance(event, BatchPlanned | RowsWaiting):
+                self._planner.see(event, self._engine.executors(), self._clock())
             else:
                 self._handle(event)
         except Exception as error:
@@ -356,6 +360,10 @@ class Controller:
             self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S)
 
     def _begin(self) -> None:
+        scaling = self._policy.scaling
+        scales = scaling.max_executors > 0 and scaling.mode != "off"
+        bounds = self._policy.admission.mode == "auto"
+        self._engine.watch_sources(wanted=not self._in_cluster and (scales or bounds))
         self._engine.set_warm_up(wanted=self._acts)
         if self._policy.balance.mode == "auto":
             if self._engine.own_wait:

@@ -7,23 +7,37 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from balancedstream.core.balance.loads import prune
-from balancedstream.core.decisions import Decision, DecisionKind, decide
+from balancedstream.core.decisions import Decision, DecisionKind, decide, foresee
 from balancedstream.core.modes import switch_modes
 from balancedstream.core.observations import Observation, PlanInForce
 from balancedstream.core.past import Past
 from balancedstream.core.periods import find_exclusion, find_floor
 from balancedstream.core.planning import leave_out, propose
 from balancedstream.core.policy import Mode, Policy
-from balancedstream.core.samples import BatchSample, KeySample, OperatorId, StageSample, TaskSample
-from balancedstream.core.scaling.executors import LIMITS, ScalingDecision
+from balancedstream.core.samples import (
+    BatchSample,
+    KeySample,
+    OperatorId,
+    StageSample,
+    TaskSample,
+)
+from balancedstream.core.scaling.demand import MIN_BATCHES
+from balancedstream.core.scaling.executors import ScalingDecision
+from balancedstream.core.scaling.verdicts import LIMITS
 from balancedstream.core.scaling.workload import find_current
+from balancedstream.engine.events import BatchPlanned, RowsWaiting
+from balancedstream.loop.admitting import Admission
 from balancedstream.loop.baseline import Baseline
 from balancedstream.loop.ports import FinishedBatch
 from balancedstream.loop.progress import RealizerState
 from balancedstream.loop.query_keys import NO_ARRIVAL
 from balancedstream.loop.realizing import Realizer, Why
+from balancedstream.loop.sights import Sights
 from balancedstream.record.journal import Journal
 from balancedstream.record.wording import plural
+
+LOOK_BACK_S = 600.0
+"""What batches cost, and how many rows came, is known for so long."""
 
 
 class Decider:
@@ -46,6 +60,7 @@ class Decider:
         baseline_batches: int = 0,
     ) -> None:
         self._realizer = realizer
+        self._admission = Admission(realizer, journal, policy.admission.mode)
         self._policy = policy
         self._journal = journal
         self._record = record
@@ -54,6 +69,7 @@ class Decider:
         self._keys: list[KeySample] = []
         self._stages: list[StageSample] = []
         self._batches: deque[BatchSample] = deque()
+        self._sights = Sights()
         self._warm: set[str] = set()
         self._past = Past()
         self._idle_s: dict[str, float] = {}
@@ -67,6 +83,7 @@ class Decider:
         event, state = batch.event, self._realizer.state()
         query = event.query
         self._batches.append(event.sample)
+        self._sights.finish_batch(event.sample)
         # The first batch measures the start of Python workers, not the load.
         if query in self._warm:
             self._tasks.extend(event.tasks)
@@ -110,6 +127,26 @@ class Decider:
             moving = {o: moves for o, moves in state.moving.items() if o not in state.undecided}
             self._decide(replace(state, moving=moving), executors, now_s, ran=set())
 
+    def see(
+        self, event: BatchPlanned | RowsWaiting, executors: Mapping[str, int], now_s: float
+    ) -> None:
+        """Decides before a batch ends, if what was seen needs more executors."""
+        if not self._sights.see(event, now_s) or not executors:
+            return
+        state = self._realizer.state()
+        observation = self._observe(state, executors, now_s)
+        scaling = foresee(observation, self._policy)
+        self._realizer.expect(scaling.growth)
+        if scaling.executors > observation.asked:
+            self._decide(state, executors, now_s, ran=set())
+        elif isinstance(event, BatchPlanned):
+            self._admit(scaling)
+            self._admission.see(event)
+
+    def _admit(self, scaling: ScalingDecision) -> None:
+        if self._policy.admission.mode != "off" and not self._why_not_yet():
+            self._admission.admit(scaling.bounds)
+
     def end_query(self, query: str) -> None:
         """Forgets a query that is over."""
         self._warm.discard(query)
@@ -118,7 +155,9 @@ class Decider:
         self._keys = [k for k in self._keys if k.query != query]
         self._stages = [s for s in self._stages if s.query != query]
         self._batches = deque(b for b in self._batches if b.query != query)
+        self._sights.end_query(query)
         self._idle_s.pop(query, None)
+        self._admission.end_query(query)
 
     def _decide(
         self,
@@ -141,7 +180,10 @@ class Decider:
         plan = propose(state.epoch + 1, observation, decision, self._policy.migration)
         decision = leave_out(decision, plan)
         last_batches = {batch.query: batch.batch for batch in self._batches}
-        self._past = past.after(decision, plan, now_s, last_batches)
+        joined = state.requested is None
+        self._past = past.after(decision, plan, now_s, last_batches, joined=joined)
+        self._admit(decision.scaling)
+        self._realizer.expect(decision.scaling.growth)
         advice = self._decide_freely(observation, decision)
         for operator in sorted(set(ran) & decision.balance.keys() - state.moving.keys()):
             self._report_balance(operator, decision, advice)
@@ -154,7 +196,7 @@ class Decider:
             str(scaling.verdict),
             scaling.reason,
             {
-                query: a.say_why(self._journal.name_key)
+                query: a.describe_reason(self._journal.name_key)
                 for (query, _), a in decision.keys.items()
                 if a.moves
             },
@@ -176,6 +218,9 @@ class Decider:
             restore_cost=state.restore_cost,
             requested=state.requested,
             last_scaled_s=self._past.scaled_at_s,
+            last_removed=self._past.removed,
+            scale_in_delay_s=self._past.delay_s,
+            start_s=self._past.start_s,
             keys=tuple(self._keys),
             stages=tuple(self._stages),
             last_scale_out=self._past.scale_out,
@@ -190,6 +235,8 @@ class Decider:
                 key_placements=state.keys.placements,
                 waits=self._why_not_yet(),
             ),
+            sightings=self._sights.all,
+            bounded=self._admission.bounded,
         )
 
     def _decide_freely(self, observation: Observation, decision: Decision) -> Decision:
@@ -210,20 +257,20 @@ class Decider:
     def _prune(self, now_s: float) -> None:
         current = find_current(self._batches, now_s, self._idle_s)
         self._tasks = prune(self._tasks, self._policy, now_s, current)
-        self._stages = prune(self._stages, self._policy, now_s, current)
         if self._keys:
             measured = {(task.query, task.batch) for task in self._tasks}
             self._keys = [key for key in self._keys if (key.query, key.batch) in measured]
-        scaling = self._policy.scaling
-        horizon_s = now_s - 1.1 * max(scaling.window_s, scaling.scale_in_delay_s)
+        horizon_s = now_s - max(self._policy.scaling.window_s, LOOK_BACK_S)
         kept: deque[BatchSample] = deque()
         newest: Counter[str] = Counter()
         for batch in reversed(self._batches):
             newest[batch.query] += 1
             # A query with a slow trigger is measured on its last batches, however old they are.
-            if batch.finished_s >= horizon_s or newest[batch.query] <= scaling.min_batches + 1:
+            if batch.finished_s >= horizon_s or newest[batch.query] <= MIN_BATCHES + 1:
                 kept.appendleft(batch)
         self._batches = kept
+        of = {(batch.query, batch.batch) for batch in kept}
+        self._stages = [stage for stage in self._stages if (stage.query, stage.batch) in of]
 
     def _report_balance(self, operator: OperatorId, decision: Decision, advice: Decision) -> None:
         """Reports what happens to an operator, or else what would if nothing were in the way."""
@@ -232,7 +279,7 @@ class Decider:
         if not decision.list_moves(operator) and (mode != "auto" or waits):
             told = advice
         balance, keys = told.balance[operator], told.keys.get(operator)
-        reason = told.say_why(operator, self._journal.name_key)
+        reason = told.describe_reason(operator, self._journal.name_key)
         if told.list_moves(operator):
             kind = "move" if told is decision else kind
         elif operator in told.held:
@@ -274,4 +321,4 @@ class Decider:
 
     def _why_not_yet(self) -> str:
         """Why nothing is to change now; empty if it may."""
-        return self._paused or self._baseline.say_what_is_missing()
+        return self._paused or self._baseline.describe_missing()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from balancedstream.core.wire.plan import Answer, parse_plan
+from balancedstream.engine.events import BatchPlanned, RowsWaiting
 from balancedstream.errors import BalancedStreamError
 from balancedstream.loop.ports import FinishedBatch, PlanChannel
 from balancedstream.loop.realizing import PausedError, Realizer, Why
@@ -54,6 +55,11 @@ class Follower:
     def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
         """Shows what moves to an executor that joined."""
         self._journal.add_moves_under_way(self._realizer.state().moving)
+
+    def see(
+        self, event: BatchPlanned | RowsWaiting, executors: Mapping[str, int], now_s: float
+    ) -> None:
+        """Does nothing: the operator decides on what ended."""
 
     def end_query(self, query: str) -> None:
         """Nothing is remembered of queries."""

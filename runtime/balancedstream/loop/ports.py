@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from balancedstream.core.wire.plan import Answer
-from balancedstream.engine.events import BatchFinished, Event
+from balancedstream.engine.events import BatchFinished, BatchPlanned, Event, RowsWaiting
 from balancedstream.record.records import BatchRecord
 
 
@@ -151,6 +151,11 @@ class Planner(Protocol):
 
     def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
         """An executor joined, maybe in the middle of a batch; these (id to cores) take work now."""
+
+    def see(
+        self, event: BatchPlanned | RowsWaiting, executors: Mapping[str, int], now_s: float
+    ) -> None:
+        """Rows were seen before the batch that reads them ends; `executors` take work now."""
 
     def end_query(self, query: str) -> None:
         """A query is over."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from balancedstream.core.balance.hotspots import Move, place_orphans
 from balancedstream.core.balance.migration import (
+    RESTORE_CAUTION,
     choose_at_once,
     pays_at_once,
     pays_to_share,
@@ -94,6 +95,8 @@ class Realizer:
         self._refused = ""
         self._restore_cost = RestoreCost()
         self._tasks: dict[OperatorId, dict[int, TaskSample]] = {}
+        self._growth: dict[str, float] = {}
+        self._spare_s: dict[str, float] = {}
         self._last_batches: dict[str, int] = {}
         self._migrations = Migrations(engine, journal)
         self._count: int | None = None
@@ -173,6 +176,7 @@ class Realizer:
         """Notes where a batch's tasks ran: settles moves, and gives up those that are overdue."""
         batch = event.sample.batch
         self._last_batches[event.query] = batch
+        self._spare_s[event.query] = (event.sample.trigger_s or 0.0) - event.sample.duration_s
         self._batches_since_asked += 1
         del self._idle_reports[event.query]
         by_operator = {(event.query, n): tasks for n, tasks in event.by_operator().items()}
@@ -199,6 +203,17 @@ class Realizer:
         self._restore_cost = learn_key_cost(
             self._restore_cost, *self._reassigner.handed_over(event.query)
         )
+
+    def expect(self, growth: Mapping[str, float]) -> None:
+        """Notes the busy seconds of the next batch of each query over those of its last one.
+
+        More work makes moves worth their restores that were not in the last batch.
+        """
+        self._growth |= growth
+
+    def bound(self, query: str, rows: float) -> str:
+        """Bounds the rows of a query's next batches; returns why no source takes a bound, or ""."""
+        return self._engine.bound(query, rows)
 
     def note_idle(self, query: str) -> None:
         """Notes that a query waits for data."""
@@ -261,6 +276,8 @@ class Realizer:
         self._last_batches.pop(query, None)
         del self._idle_reports[query]
         del self._unseen_batches[query]
+        self._growth.pop(query, None)
+        self._spare_s.pop(query, None)
 
     def retire_drained(self) -> None:
         """Removes drained executors that no longer run a state partition, or will not soon.
@@ -347,7 +364,7 @@ class Realizer:
             if left.get(move.partition) != move.target:
                 reason = why.moves.get(operator, why.scaling)
                 if move.partition not in named:
-                    reason = _say_that_it_leaves(move)
+                    reason = _announce_leaving(move)
                 self._journal.add_move(operator, move, reason, last_batch)
         self._begin(operator, moves, plan, from_batch)
 
@@ -361,7 +378,7 @@ class Realizer:
         moves = self._place_orphans(operator, {})
         for move in moves:
             self._journal.add_move(
-                operator, move, _say_that_it_leaves(move), self._last_batches[operator[0]]
+                operator, move, _announce_leaving(move), self._last_batches[operator[0]]
             )
         if moves:
             self._begin(operator, moves, self._plan)
@@ -440,7 +457,10 @@ class Realizer:
                 self._engine.executors(),
                 load_s,
             )
-            return iter([at_once]) if at_once else steps_within(moves, plan.budget_s, load_s)
+            # Restores in a batch that ends before the next trigger delay no other batch.
+            spare_s = self._spare_s.get(operator[0], 0.0) / RESTORE_CAUTION
+            budget_s = max(plan.budget_s, spare_s)
+            return iter([at_once]) if at_once else steps_within(moves, budget_s, load_s)
         return steps_ahead(
             moves,
             plan.budget_s,
@@ -454,7 +474,8 @@ class Realizer:
         )
 
     def _list_work_s(self, operator: OperatorId) -> dict[int, float]:
-        return {partition: task.work_s for partition, task in self._tasks[operator].items()}
+        growth = self._growth.get(operator[0], 1.0)
+        return {p: growth * task.work_s for p, task in self._tasks[operator].items()}
 
     def _list_places(self, operator: OperatorId) -> dict[int, str]:
         return {partition: task.executor for partition, task in self._tasks[operator].items()}
@@ -474,5 +495,5 @@ class Realizer:
         return task.state_bytes if task else 0
 
 
-def _say_that_it_leaves(move: Move) -> str:
+def _announce_leaving(move: Move) -> str:
     return f"executor {move.source} takes no more work"

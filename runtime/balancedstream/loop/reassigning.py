@@ -176,7 +176,7 @@ class KeyReassigner:
         try:
             control.want(Wish(epoch.routes))
         except (OSError, BalancedStreamError) as error:
-            why = _say_why(error)
+            why = _describe_reason(error)
             self._journal.note(f"{name}: cannot take back the request for its keys: {why}")
         self._journal.note(
             f"{name}: {len(waiting)} keys stay where they are because {why}; no state is lost. "
@@ -272,7 +272,7 @@ class KeyReassigner:
                 # The plan was made before the query was known; other keys are not affected.
                 query.refused.add((key, partition))
                 shown = self._journal.name_key(key)
-                self._journal.note(f"{name}: key {shown} stays: {_say_why(error)}")
+                self._journal.note(f"{name}: key {shown} stays: {_describe_reason(error)}")
                 del places[key]
                 if key in query.adopted:
                     places[key] = query.adopted[key]
@@ -285,7 +285,7 @@ class KeyReassigner:
         try:
             control.want(wish)
         except (OSError, BalancedStreamError) as error:
-            self._journal.note(f"{name}: its keys stay where they are: {_say_why(error)}")
+            self._journal.note(f"{name}: its keys stay where they are: {_describe_reason(error)}")
             return False
         return True
 
@@ -356,7 +356,7 @@ class KeyReassigner:
         return found[0] if len(found) == 1 else None
 
 
-def _say_why(error: Exception) -> str:
+def _describe_reason(error: Exception) -> str:
     """What is wrong, without any key: notes are shown where keys must not be seen."""
     return error.why if isinstance(error, RefusedKeyError) else str(error)
 

@@ -34,7 +34,7 @@ def observe_a_scale_out() -> Observation:
         for b in numbers
         for p in range(16)
     )
-    batches = tuple(BatchSample("q", b, 13.0 * b, 11.2, 800, 11.3) for b in numbers)
+    batches = tuple(BatchSample("q", b, 13.0 * b, 13.0, 800, 13.0, 0.0, 8.0) for b in numbers)
     stages = tuple(
         StageSample("q", b, "stateful", 13.0 * b, 16, 2.2, {"e0": 11.0, "e1": 8.8}) for b in numbers
     )
@@ -127,8 +127,7 @@ POLICIES = st.builds(
         mode=MODES,
         min_executors=st.integers(1, 2),
         max_executors=st.sampled_from([0, 2, 3, 8]),
-        scale_in_delay_s=st.sampled_from([60.0, 300.0]),
-        stabilization_s=st.just(10.0),
+        latency_objective_s=st.sampled_from([0.0, 30.0]),
     ),
 )
 
@@ -146,7 +145,7 @@ def check_plan(seen: Observation, decision: Decision, plan: Plan | None) -> None
         assert not decision.moving
     for operator, found in decision.balance.items():
         keys = decision.key_moves(operator)
-        said = decision.say_why(operator)
+        said = decision.describe_reason(operator)
         counts = [int(count) for count in re.findall(r"(?:^|; )(\d+) moves?\b", said)]
         key_counts = [int(count) for count in re.findall(r"^(\d+) key moves?\b", said)]
         assert counts == ([len(found.moves)] if found.moves else [])

@@ -1,9 +1,10 @@
-"""An engine that reports a script, and a spectator that keeps what it is shown."""
+"""An engine that reports a script, plans that come in turn, and a spectator that keeps it all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
@@ -11,7 +12,7 @@ from balancedstream.engine.events import (
     ExecutorAdded,
     ExecutorRemoved,
 )
-from balancedstream.loop.ports import Engine
+from balancedstream.loop.ports import Engine, PlanChannel
 from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,
@@ -30,6 +31,7 @@ class ScriptedEngine(Engine):
         self.now_s = 1000.0
         self.cores = cores
         self.placed: list[dict[int, str]] = []
+        self.watched: list[bool] = []
         self.preparing = False
         self.between_batches = False
         self.prepared: list[dict[int, str]] = []
@@ -104,6 +106,7 @@ class ScriptedEngine(Engine):
 
     def watch_sources(self, *, wanted: bool) -> None:
         """The script has what is told."""
+        self.watched.append(wanted)
 
     def bound(self, query: str, rows: float | None) -> str:
         self.bounds.append(rows)
@@ -124,6 +127,23 @@ class ScriptedEngine(Engine):
 
     def close(self) -> None:
         self.is_closed = True
+
+
+class ScriptedPlans(PlanChannel):
+    """Brings one plan each time it is asked, and keeps the answers."""
+
+    def __init__(self, *plans: str | Plan | None) -> None:
+        self._plans = [p.to_json() if isinstance(p, Plan) else p for p in plans]
+        self.answers: list[Answer] = []
+
+    def take_plan(self) -> str | None:
+        return self._plans.pop(0) if self._plans else None
+
+    def bring(self, plan: Plan) -> None:
+        self._plans.append(plan.to_json())
+
+    def send_answer(self, answer: Answer) -> None:
+        self.answers.append(answer)
 
 
 class RecordingSpectator(Spectator):

@@ -177,10 +177,6 @@ def _make_spec(chance: random.Random) -> dict[str, Any]:
         "scaling": {
             "mode": chance.choice(("Auto", "Auto", "Auto", "Advise")),
             "windowSeconds": 90,
-            "minBatches": 3,
-            "stabilizationSeconds": 45,
-            "scaleInDelaySeconds": 120,
-            "catchUpSeconds": 120,
         },
         "metrics": {"intervalSeconds": chance.choice((15, 30, 30))},
     }

@@ -19,7 +19,7 @@ BATCHES = 12
 INTERVAL_S = 30.0
 POLICY = Policy(
     balance=BalancePolicy(act_above=1.0),
-    scaling=ScalingPolicy(min_executors=2, max_executors=8, scale_in_delay_s=120.0),
+    scaling=ScalingPolicy(min_executors=2, max_executors=8),
 )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from balancedstream.core.decisions import Decision
-from balancedstream.core.observations import ScaleOut
+from balancedstream.core.observations import MAX_DELAY_S, MIN_DELAY_S, START_S, ScaleOut
 from balancedstream.core.past import Past
-from balancedstream.core.scaling.executors import ScalingDecision, Verdict
+from balancedstream.core.scaling.executors import ScalingDecision
+from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream.core.wire.plan import Plan
 
 KNOWN = ScaleOut(50.0, 1, 2, 100.0, 0.5)
@@ -28,15 +29,48 @@ def plan(count: int) -> Plan:
 def test_a_scale_out_that_no_plan_makes_is_forgotten() -> None:
     assert PAST.after(decide(3, NEW), None, 92.0, BATCHES) == PAST
     made = PAST.after(decide(3, NEW), plan(3), 92.0, BATCHES)
-    assert made == Past(3, 92.0, NEW, BATCHES, moved=True)
+    assert made == Past(3, 92.0, NEW, BATCHES, moved=True, starting=True)
 
 
 def test_what_is_found_of_a_scale_out_is_remembered_without_a_plan_too() -> None:
     failed = replace(KNOWN, failed=True)
     assert PAST.after(decide(2, failed), None, 92.0, BATCHES) == replace(PAST, scale_out=failed)
     fewer = PAST.after(decide(1, failed), plan(1), 92.0, BATCHES)
-    assert fewer == Past(1, 92.0, failed, BATCHES, moved=True)
+    assert fewer == Past(1, 92.0, failed, BATCHES, moved=True, removed=True)
 
 
 def test_a_plan_that_changes_nothing_keeps_the_time_of_the_last_change() -> None:
     assert PAST.after(decide(2, None), plan(2), 92.0, BATCHES) == Past(2, 50.0, KNOWN, BATCHES)
+
+
+def change(past: Past, count: int, at_s: float) -> Past:
+    """The past after the number of executors was changed then."""
+    return past.after(decide(count, None), plan(count), at_s, BATCHES)
+
+
+def test_a_removal_that_is_regretted_doubles_how_long_the_highest_need_counts() -> None:
+    removed = change(PAST, 1, 500.0)
+    assert removed.delay_s == MIN_DELAY_S
+    regretted = change(removed, 2, 650.0)
+    assert regretted.delay_s == 2 * MIN_DELAY_S
+    again = change(change(regretted, 1, 900.0), 2, 1000.0)
+    assert again.delay_s == 4 * MIN_DELAY_S
+    assert change(change(again, 1, 1200.0), 2, 1300.0).delay_s == MAX_DELAY_S
+
+
+def test_a_removal_that_was_not_regretted_shortens_it_again() -> None:
+    removed = change(replace(PAST, delay_s=200.0), 1, 500.0)
+    assert change(removed, 2, 5000.0).delay_s == 160.0
+    assert change(replace(removed, requested=3), 2, 700.0).delay_s == 160.0
+    assert change(replace(removed, requested=3, delay_s=MIN_DELAY_S), 2, 700.0).delay_s == (
+        MIN_DELAY_S
+    )
+
+
+def test_how_long_a_start_takes_is_learnt_once_all_executors_are_there() -> None:
+    asked = PAST.after(decide(3, NEW), plan(3), 100.0, BATCHES, joined=True)
+    waits = asked.after(decide(3, None), None, 120.0, BATCHES, joined=False)
+    assert waits.start_s == START_S
+    there = waits.after(decide(3, None), None, 160.0, BATCHES, joined=True)
+    assert START_S < there.start_s < 60.0
+    assert there.after(decide(3, None), None, 900.0, BATCHES, joined=True) == there

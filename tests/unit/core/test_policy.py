@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from balancedstream.core.periods import Floor, Period
 from balancedstream.core.policy import (
     MAX_PERIODS,
+    AdmissionPolicy,
     BalancePolicy,
     Knob,
     MigrationPolicy,
@@ -27,7 +28,14 @@ from balancedstream.core.removed import REMOVED, RemovedKnob, describe_removed
 from balancedstream.errors import InvalidInputError
 
 KNOBS = list(knobs())
-SECTIONS = (BalancePolicy, ScalingPolicy, WindowPolicy, MigrationPolicy, SchedulePolicy)
+SECTIONS = (
+    BalancePolicy,
+    ScalingPolicy,
+    WindowPolicy,
+    MigrationPolicy,
+    AdmissionPolicy,
+    SchedulePolicy,
+)
 SCALARS = [knob for knob in KNOBS if not knob.is_list]
 # Those that no other field's value can contradict.
 FREE_KNOBS = [
@@ -95,18 +103,6 @@ def test_every_knob_is_taken_alone_anywhere_in_its_range(data: st.DataObject) ->
         assert read_one(parse_one(knob.path, value), knob.path) == value
 
 
-@given(st.floats(0.01, 1.0))
-def test_the_band_of_utilization_is_around_its_target(target: float) -> None:
-    scaling = ScalingPolicy(target_utilization=target)
-    assert 0 < scaling.low_utilization < target <= scaling.high_utilization <= 1
-
-
-def test_what_follows_from_other_knobs_is_at_the_defaults_what_it_was() -> None:
-    scaling = ScalingPolicy()
-    band = scaling.low_utilization, scaling.high_utilization
-    assert (*band, scaling.backlog_hold_s) == pytest.approx((0.5, 0.85, 300.0))
-
-
 @pytest.mark.parametrize("knob", REMOVED, ids=lambda knob: knob.path)
 def test_a_removed_knob_is_taken_whatever_its_value_and_named(knob: RemovedKnob) -> None:
     assert knob.path not in {known.path for known in KNOBS}
@@ -119,8 +115,8 @@ def test_a_removed_knob_is_taken_whatever_its_value_and_named(knob: RemovedKnob)
 
 
 def test_beside_removed_knobs_the_others_hold() -> None:
-    policy = parse({"scaling": {"target_utilization": 0.9, "high_utilization": 0.95}})
-    assert policy.scaling.target_utilization == 0.9
+    policy = parse({"scaling": {"latency_objective_s": 9.0, "high_utilization": 0.95}})
+    assert policy.scaling.latency_objective_s == 9.0
     assert [knob.path for knob in policy.removed] == ["scaling.high_utilization"]
 
 
@@ -164,7 +160,10 @@ def test_a_count_is_no_fraction(knob: Knob) -> None:
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [
-        ([], "^policy: must be a mapping of balance, scaling, window, migration, schedule"),
+        (
+            [],
+            "^policy: must be a mapping of balance, scaling, window, migration, admission, sched",
+        ),
         ({"balanse": {}}, "^policy.balanse: unknown field, allowed are balance, scaling, "),
         ({"balance": 3}, "^balance: must be a mapping of mode, act_above"),
         ({"balance": {"act_abov": 1}}, "^balance.act_abov: unknown field, allowed are mode, act"),

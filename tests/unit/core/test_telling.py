@@ -24,8 +24,8 @@ def test_what_moves_to_an_executor_that_comes_is_what_the_decision_says() -> Non
     moved = {p for p, owner in plan.owners("q", 0).items() if owner != f"e{p % 2}"}
     assert len(moved) > 1
     assert {move.partition for move in decision.balance["q", 0].moves} == moved
-    assert decision.say_why(("q", 0)).startswith(f"{len(moved)} moves: ")
-    assert decision.say_why(("q", 0)).endswith(", on 3 executors")
+    assert decision.describe_reason(("q", 0)).startswith(f"{len(moved)} moves: ")
+    assert decision.describe_reason(("q", 0)).endswith(", on 3 executors")
     assert round(decision.imbalance["q", 0].imbalance, 2) == 1.11, "as it is measured"
 
 
@@ -71,7 +71,7 @@ def test_what_is_refused_or_under_way_is_not_told_as_done(
             assert operator[0] not in seen.in_force.settling
             assert (operator[0], move.key) not in seen.in_force.refused_keys
         assert not (seen.in_force.waits and found.moves)
-        assert operator not in decision.held or decision.held[operator] in decision.say_why(
+        assert operator not in decision.held or decision.held[operator] in decision.describe_reason(
             operator
         )
         assert {move.target for move in found.moves} <= staying
@@ -100,5 +100,7 @@ def test_moves_that_a_plan_has_no_room_for_are_not_told_as_done() -> None:
     small = replace(plan, placement={("q", 1): plan.placement["q", 1]})
     told = leave_out(decision, small)
     check_plan(seen, told, small)
-    assert told.say_why(("q", 0)).startswith("no change: a plan has room for 512 KiB (2 moves: ")
-    assert told.say_why(("q", 1)) == decision.say_why(("q", 1))
+    assert told.describe_reason(("q", 0)).startswith(
+        "no change: a plan has room for 512 KiB (2 moves: "
+    )
+    assert told.describe_reason(("q", 1)) == decision.describe_reason(("q", 1))

@@ -25,7 +25,7 @@ from page_commands import (
 from pages import PAGES, ROOT, Block, Command, read_blocks, read_commands, read_inline
 
 from balancedstream.core.balance.hotspots import diminish
-from balancedstream.core.policy import Policy
+from balancedstream.core.observations import MAX_DELAY_S, MIN_DELAY_S
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 from balancedstream.engine.session.session import EXECUTOR_MEMORY_MIB
 from balancedstream.engine.session.settings import MIN_PARTITIONS_PER_EXECUTOR
@@ -221,7 +221,7 @@ def test_no_message_tells_to_install_from_an_index_on_which_nothing_is() -> None
         ("sizing", "Eight for each executor of the largest size", PARTITIONS_PER_EXECUTOR == 8),
         ("your-job", "Eight for each executor of the largest size", PARTITIONS_PER_EXECUTOR == 8),
         ("your-job", "with fewer than four", MIN_PARTITIONS_PER_EXECUTOR == 4),
-        ("faq", "five minutes by default", Policy().scaling.scale_in_delay_s == 300),
+        ("faq", "one to five minutes", (MIN_DELAY_S, MAX_DELAY_S) == (60, 300)),
         ("requirements", "3.5 to 4.3", (TESTED_SPARK[0], TESTED_SPARK[-1]) == ("3.5", "4.3")),
         ("requirements", "3.11 or newer", PYTHON == ">=3.11"),
     ],

@@ -98,7 +98,7 @@ def test_a_script_gets_its_session_where_balancing_cannot_begin(
     monkeypatch.setattr(attaching, "attach", mock.Mock(side_effect=RuntimeError("no thread")))
     ran = companion.Companion(RunOptions("job.py"))
     ran._begin_session(mock.MagicMock())
-    ran._say_without_session()
+    ran._describe_missing_session()
     said = capsys.readouterr().err
     assert "balancing could not begin (RuntimeError('no thread')): the script runs on" in said
     assert "nothing to balance" not in said
@@ -107,7 +107,7 @@ def test_a_script_gets_its_session_where_balancing_cannot_begin(
 def test_what_a_run_says_has_no_escape_sequences_of_others(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    companion.Companion(RunOptions("job\x1b[2J.py"))._say_without_session()
+    companion.Companion(RunOptions("job\x1b[2J.py"))._describe_missing_session()
     said = capsys.readouterr().err
     assert "made no Spark session" in said
     assert "\x1b" not in said

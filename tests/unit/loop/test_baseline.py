@@ -133,7 +133,7 @@ def test_batches_of_a_query_that_runs_again_and_again_add_up() -> None:
     assert moved_after(history) == [5]
 
 
-SCALING = ScalingPolicy(min_executors=1, max_executors=4, min_batches=2, stabilization_s=0.0)
+SCALING = ScalingPolicy(min_executors=1, max_executors=4)
 
 
 def test_the_number_of_executors_stays_during_a_baseline_too() -> None:

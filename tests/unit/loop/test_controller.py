@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
-from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
+from balancedstream.core.policy import AdmissionPolicy, BalancePolicy, Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, ShuffleRecord, StageSample, TaskSample
 from balancedstream.engine.events import (
     ApplicationEnded,
@@ -86,6 +86,20 @@ def run(
 ALL_ON_A = {0: "a", 1: "a", 2: "a", 3: "a"}
 
 
+@pytest.mark.parametrize(
+    ("policy", "watched"),
+    [
+        (Policy(), False),
+        (Policy(scaling=ScalingPolicy(max_executors=4)), True),
+        (Policy(scaling=ScalingPolicy(max_executors=4, mode="off")), False),
+        (Policy(admission=AdmissionPolicy(mode="auto")), True),
+    ],
+)
+def test_sources_are_asked_where_somebody_wants_to_know(policy: Policy, watched: bool) -> None:
+    engine, _, _ = run([], policy)
+    assert engine.watched == [watched]
+
+
 def test_a_hot_executor_is_relieved_and_the_move_is_ticked_off_when_the_task_is_there() -> None:
     engine, history, _ = run(
         [
@@ -109,7 +123,7 @@ class RealTimeEngine(ScriptedEngine):
 
 def test_nothing_changes_while_a_query_in_real_time_mode_runs_and_then_it_goes_on() -> None:
     batches: list[Event] = [batch(n, ALL_ON_A, SKEWED_S) for n in range(7)]
-    told = Policy(scaling=ScalingPolicy(min_executors=1, max_executors=4))
+    told = Policy(scaling=ScalingPolicy(min_executors=2, max_executors=4))
     engine, history, view = run([QueryStarted("q"), *batches], told, engine_type=RealTimeEngine)
     moved = [(m.decided_s, m.dropped_s, m.dropped_reason) for m in history.moves]
     assert moved[0][:2] == (1010.0, 1020.0)
@@ -136,7 +150,7 @@ def test_executors_that_a_query_in_real_time_mode_needs_are_not_taken_away() -> 
     batches: list[Event] = [
         batch(n, {0: "a", 1: "a", 2: "b", 3: "b"}, (0.1,) * 4) for n in range(4)
     ]
-    policy = Policy(scaling=ScalingPolicy(min_executors=1, max_executors=2, scale_in_delay_s=5.0))
+    policy = Policy(scaling=ScalingPolicy(min_executors=1, max_executors=2))
     engine, _, _ = run(batches, policy, engine_type=RealTimeEngine)
     assert engine.removed == []
 
@@ -231,9 +245,6 @@ def test_an_executor_leaves_only_when_no_partition_runs_on_it_any_more() -> None
         scaling=ScalingPolicy(
             min_executors=1,
             max_executors=2,
-            min_batches=2,
-            stabilization_s=0.0,
-            scale_in_delay_s=20.0,
             window_s=60.0,
         )
     )

@@ -57,6 +57,7 @@ class Scene:
                 0, self.requested, RestoreCost(), self.moving, keys.state(), self.undecided
             ),
             apply=lambda plan, why: self.plans.append(plan),
+            expect=lambda growth: None,
         )
         journal = Journal(self.history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
         self.decider = Decider(realizer, policy or Policy(), journal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client.core import Metric
-from scripted import RecordingSpectator, ScriptedEngine
+from scripted import RecordingSpectator, ScriptedEngine, ScriptedPlans
 
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample, TaskSample
@@ -26,20 +26,6 @@ from balancedstream.record.records import RunInfo
 
 OPERATOR = StatefulOperator((0,), "StateStoreSave", 4)
 ALL_ON_A = dict.fromkeys(range(4), "a")
-
-
-class ScriptedPlans:
-    """Brings one plan each time it is asked, and keeps the answers."""
-
-    def __init__(self, *plans: str | Plan | None) -> None:
-        self._plans = [p.to_json() if isinstance(p, Plan) else p for p in plans]
-        self.answers: list[Answer] = []
-
-    def take_plan(self) -> str | None:
-        return self._plans.pop(0) if self._plans else None
-
-    def send_answer(self, answer: Answer) -> None:
-        self.answers.append(answer)
 
 
 def batch(number: int, placement: dict[int, str]) -> BatchFinished:

@@ -48,13 +48,14 @@ class Scene:
         state_bytes: int = 1000,
         preparations: tuple[Preparation, ...] = (),
         work_s: float = 1.0,
+        trigger_s: float | None = None,
     ) -> None:
-        """A batch ran with this placement."""
+        """A batch of 5 s ran with this placement."""
         tasks = tuple(
             TaskSample("q", 0, partition, number, executor, work_s, 10, state_bytes, 50.0)
             for partition, executor in placement.items()
         )
-        sample = BatchSample("q", number, 50.0, 5.0, 40)
+        sample = BatchSample("q", number, 50.0, 5.0, 40, trigger_s=trigger_s)
         event = BatchFinished("q", sample, tasks, (OPERATOR,), 0)
         self.realizer.finish_batch(replace(event, preparations=preparations))
 
@@ -499,6 +500,21 @@ def test_neither_do_they_where_nothing_is_prepared_whatever_the_budget() -> None
     short.finish(1, dict.fromkeys(range(4), "a"))
     short.apply(make_plan(1, (0, 1, 1, 2), ("a", "b", "c"), budget_s=SHORT_S))
     assert len(short.engine.placed[-1]) == 2, "one move a target"
+    before = Scene("a", "b", "c")
+    before.finish(1, dict.fromkeys(range(4), "a"))
+    before.realizer.expect({"q": 20.0})
+    before.apply(make_plan(1, (0, 1, 1, 2), ("a", "b", "c"), budget_s=SHORT_S))
+    assert before.engine.placed[-1] == {1: "b", 2: "b", 3: "c"}, "a long batch comes"
+
+
+def test_in_a_batch_that_ends_before_its_trigger_moves_take_the_time_that_is_left() -> None:
+    moved = []
+    for trigger_s in (None, 5.0, 15.0):
+        scene = Scene("a", "b")
+        scene.finish(1, dict.fromkeys(range(4), "a"), state_bytes=30_000_000, trigger_s=trigger_s)
+        scene.apply(make_plan(1, (1, 1, 1, 0), budget_s=SHORT_S))
+        moved.append(len(scene.engine.placed[-1]))
+    assert moved == [1, 1, 3]
 
 
 @pytest.mark.parametrize(

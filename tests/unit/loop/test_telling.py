@@ -64,7 +64,9 @@ def test_the_journal_says_what_the_plan_does(
     requested = None if requested is not None and requested < len(seen.executors) else requested
     state = RealizerState(3, requested, RestoreCost(), seen.in_force.under_way, keys)
     realizer: Any = SimpleNamespace(
-        state=lambda: state, apply=lambda plan, why: plans.append((plan, why))
+        state=lambda: state,
+        apply=lambda plan, why: plans.append((plan, why)),
+        expect=lambda growth: None,
     )
     decider = Decider(realizer, policy, journal, observed.append)
     if paused:
@@ -102,12 +104,12 @@ def test_the_journal_says_what_the_plan_does(
 
 def test_a_scale_out_moves_as_many_partitions_as_the_journal_and_the_report_say() -> None:
     batches = list_batches(observe_a_scale_out())
-    events: list[Event] = [*batches[:2], ExecutorAdded("e2", 1)]
+    events: list[Event] = [*batches[:3], ExecutorAdded("e2", 1)]
     engine = ScriptedEngine(events, {"e0": 1, "e1": 1})
     history, view = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11")), RecordingSpectator()
     journal = Journal(history, view, Exporter(), lambda: engine.now_s)
-    policy = Policy(scaling=ScalingPolicy(max_executors=8, min_batches=2))
-    controller = Controller(engine, policy, journal, clock=lambda: engine.now_s)
+    policy = Policy(scaling=ScalingPolicy(max_executors=8))
+    controller = Controller(engine, policy, journal, clock=lambda: engine.now_s, baseline_batches=2)
     controller.start()
     controller.stop()
     assert engine.counts == [3]

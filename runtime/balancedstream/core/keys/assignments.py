@@ -101,9 +101,9 @@ class AssignmentDecision:
     @property
     def reason(self) -> str:
         """The decision on keys, in words that name them; `balance.reason` is about partitions."""
-        return self.say_why()
+        return self.describe_reason()
 
-    def say_why(self, name_key: Callable[[str], str] = str) -> str:
+    def describe_reason(self, name_key: Callable[[str], str] = str) -> str:
         """The decision on keys, in words.
 
         Args:

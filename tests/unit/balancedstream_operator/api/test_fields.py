@@ -79,7 +79,7 @@ def find_other(path: str) -> Any:
         case "integer":
             return min((default or schema["minimum"]) + 2, schema["maximum"])
         case "number":
-            return min((default or schema["minimum"]) * 1.05, schema["maximum"])
+            return min((default or schema["minimum"] or 1.0) * 1.05, schema["maximum"])
         case "array":
             return ["other"]
         case "object":

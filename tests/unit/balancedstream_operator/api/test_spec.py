@@ -92,7 +92,7 @@ def test_a_fixed_number_of_executors_holds_in_every_mode_but_within_the_limits()
             "spec.balancing.mode: must be one of Auto, Advise, Off",
         ),
         ({"migration": {"budgetSeconds": 0}}, "spec.migration.budgetSeconds: must be a number"),
-        ({"scaling": {"targetUtilization": 2}}, "spec.scaling.targetUtilization: must be a number"),
+        ({"scaling": {"windowSeconds": 0}}, "spec.scaling.windowSeconds: must be a number"),
         ({"metrics": {"intervalSeconds": 0}}, "spec.metrics.intervalSeconds: must be a number"),
         ({"metrics": []}, "spec.metrics: must be an object"),
         ({"suspend": "yes"}, "spec.suspend: must be true or false"),
@@ -127,7 +127,7 @@ def test_fields_of_a_newer_release_are_ignored_and_named(
 def test_removed_knobs_are_taken_and_named_with_the_reason() -> None:
     older = changed(
         balancing={"stopAt": 1.3, "minGain": 0.02, "actAbove": 1.5},
-        scaling={"targetUtilization": 0.4, "lowUtilization": 0.3, "scaleInStep": 0.3},
+        scaling={"latencyObjectiveSeconds": 40, "lowUtilization": 0.3, "scaleInStep": 0.3},
         migration={"strategy": "slow"},
         metrics={"window": {"windowSeconds": 20}},
     )
@@ -136,10 +136,10 @@ def test_removed_knobs_are_taken_and_named_with_the_reason() -> None:
         "spec.balancing.stopAt (moves always continue to within 2 % of the bound)",
         "spec.metrics.window.windowSeconds (scaling.windowSeconds holds for loads, too)",
         "spec.migration.strategy (moves are always spread by budgetSeconds)",
-        "spec.scaling.lowUtilization (it follows targetUtilization)",
+        "spec.scaling.lowUtilization (it follows latencyObjectiveSeconds)",
     ]
     policy = read_spec(older).policy
-    assert (policy.balance.act_above, policy.scaling.target_utilization) == (1.5, 0.4)
+    assert (policy.balance.act_above, policy.scaling.latency_objective_s) == (1.5, 40)
     assert policy.removed == ()
 
 

@@ -93,13 +93,13 @@ def test_what_was_scraped_becomes_a_measurement() -> None:
 
 def test_two_queries_ask_for_one_stream_and_look_back_as_far_as_the_policy_decides() -> None:
     policy = Policy(
-        scaling=ScalingPolicy(window_s=50.0, scale_in_delay_s=600.0),
+        scaling=ScalingPolicy(window_s=50.0),
     )
     scripted = Scripted(series("plan_epoch", (990.0, 1.0)))
     with serve(scripted.answer) as url:
         Prometheus(Endpoint(url), AnswerBudgets()).observe(SUBJECT, policy, NOW_S)
     for query, metrics, look_back in (
-        (scripted.queries[0], QUERY_METRICS, "781s"),
+        (scripted.queries[0], QUERY_METRICS, "451s"),
         (scripted.queries[1], PARTITION_METRICS, "56s"),
     ):
         names = "|".join(metrics)
@@ -120,7 +120,7 @@ def test_of_slow_batches_more_are_fetched(pace: str, name: str) -> None:
     _, further, _ = scripted.queries
     names = "|".join((*BATCH_METRICS, *STAGE_METRICS))
     # Five batches to decide on, the one before them, and the one that runs.
-    assert further["query"] == f'{{__name__=~"{names}",stream="{STREAM}"}}[2311s]', pace
+    assert further["query"] == f'{{__name__=~"{names}",stream="{STREAM}"}}[1651s]', pace
 
 
 def test_further_labels_are_matched_whatever_characters_are_in_them() -> None:

@@ -7,7 +7,8 @@ from manifests import make_spec
 from balancedstream.core.decisions import Decision
 from balancedstream.core.observations import ScaleOut
 from balancedstream.core.past import Past
-from balancedstream.core.scaling.executors import ScalingDecision, Verdict
+from balancedstream.core.scaling.executors import ScalingDecision
+from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.api.status import Status
 from balancedstream_operator.driver.state import DriverState

@@ -130,7 +130,7 @@ def test_status_and_events_say_what_the_plan_does(
         assert choice.approved == (choice.plan is not None)
         if choice.approved and policy.balance.mode == "advise":
             for query, operator in choice.decision.moving:
-                why = choice.decision.say_why((query, operator))
+                why = choice.decision.describe_reason((query, operator))
                 assert f"query {query}, operator {operator}: {why}" in advised.reason
     in_force = take_over(measurement, start)
     then = replace(seen, requested=start.desired, in_force=in_force)
@@ -147,7 +147,7 @@ def test_status_and_events_say_what_the_plan_does(
     if moving:
         assert plan is not None
         assert told["Moving"] == made["move"]
-        assert choice.decision.say_why(moving[0])[:200] in made["move"]
+        assert choice.decision.describe_reason(moving[0])[:200] in made["move"]
     scales = plan is not None and len(plan.executors) != start.desired
     assert ("scale" in made) == ("Scaling" in told) == scales
     count = len(plan.executors) if plan is not None else start.desired

@@ -8,7 +8,7 @@ import pytest
 from supervised import Scene, Shown, conditions
 
 from balancedstream.core.samples import BatchSample, StageSample
-from balancedstream.core.scaling.executors import Verdict
+from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream_operator.api.conditions import SCALING_LIMITED
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.report.limits import LIMITING, name_reason

@@ -72,7 +72,7 @@ def add_executor_pod(scene: Scene, name: str, **status: Any) -> None:
     }
 
 
-def say_why_executors_are_missing(scene: Scene, *, passes: int = 1) -> str:
+def describe_missing_executors(scene: Scene, *, passes: int = 1) -> str:
     """The message of ScalingLimited after some passes."""
     for _ in range(passes):
         done = scene.run_pass()
@@ -90,7 +90,7 @@ def test_executors_that_are_missing_for_a_minute_are_reported() -> None:
     add_executor_pod(scene, "clicks-exec-2", phase="Pending", conditions=[waits])
     for _ in range(4):
         assert conditions(scene.run_pass())["ScalingLimited"][0] == "False", "for 60 s at most"
-    said = say_why_executors_are_missing(scene)
+    said = describe_missing_executors(scene)
     assert "1 of 2 executors did not start: 0/3 nodes are available. Look" in said
     assert scene.cluster.tried == [], "each has a pod, which says why"
     scene.executors = {"1": 1, "2": 1}
@@ -104,11 +104,11 @@ def test_executors_that_are_refused_leave_no_pod_and_are_reported_in_the_refusal
     scene.run_until_running()
     assert scene.cluster.tried == [], "none is missing for long"
     scene.cluster.refuses_pods = "the API server did not take it: exceeded quota: few"
-    said = say_why_executors_are_missing(scene, passes=5)
+    said = describe_missing_executors(scene, passes=5)
     assert "1 of 2 executors did not start: the API server did not take it: exceeded quota" in said
     assert scene.cluster.tried[0]["spec"]["containers"][0]["image"] == "clicks:1"
     scene.cluster.refuses_pods = ""
-    assert "would take one more" in say_why_executors_are_missing(scene)
+    assert "would take one more" in describe_missing_executors(scene)
 
 
 def test_a_stream_that_gets_no_executor_at_all_is_told_why() -> None:
@@ -119,7 +119,7 @@ def test_a_stream_that_gets_no_executor_at_all_is_told_why() -> None:
     for _ in range(5):
         scene.measured = Measurement(scene.now_s, 0, {})
         scene.run_pass()
-    said = say_why_executors_are_missing(scene)
+    said = describe_missing_executors(scene)
     assert "2 of 2 executors did not start: the API server did not take it: exceeded" in said
 
 
@@ -133,7 +133,7 @@ def test_a_server_that_fails_to_judge_another_executor_fails_no_pass() -> None:
         raise UnreachableError(message)
 
     scene.cluster.try_pod = fail  # type: ignore[method-assign]
-    assert "failed calling webhook" in say_why_executors_are_missing(scene, passes=5)
+    assert "failed calling webhook" in describe_missing_executors(scene, passes=5)
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_a_knob_of_an_older_release_is_named_with_the_reason_and_the_stream_runs
     done = scene.run_until_running()
     assert conditions(done)["Accepted"] == ("True", "FieldsIgnored")
     (said,) = [c["message"] for c in done.status["conditions"] if c["type"] == "Accepted"]
-    expected = "without effect in this release: spec.scaling.lowUtilization (it follows target"
+    expected = "without effect in this release: spec.scaling.lowUtilization (it follows latency"
     assert expected in said
     assert "highUtilization" not in said, "an older definition filled it in"
     assert done.status["phase"] == "Running"

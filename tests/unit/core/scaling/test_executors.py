@@ -11,26 +11,32 @@ from hypothesis import strategies as st
 from balancedstream.core.balance.loads import OperatorLoad
 from balancedstream.core.observations import Observation, ScaleOut
 from balancedstream.core.policy import Policy, ScalingPolicy
-from balancedstream.core.samples import BatchSample, StageSample
-from balancedstream.core.scaling.executors import ScalingDecision, Verdict, decide
+from balancedstream.core.samples import BatchSample, Sighting, StageSample
+from balancedstream.core.scaling.executors import ScalingDecision, decide
+from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream.core.scaling.workload import find_current
 
-POLICY = Policy(scaling=ScalingPolicy(max_executors=16, scale_in_delay_s=900.0))
+POLICY = Policy(scaling=ScalingPolicy(max_executors=16))
+TRIGGER_S = 10.0
 
 
 def decide_on(
     busy_s: dict[str, list[float]],
     policy: Policy = POLICY,
     *,
-    interval_s: float = 10.0,
     duration_s: float = 9.0,
-    backlog_rows: float | None = None,
+    driver_s: float = 0.4,
+    backlog_rows: float | None = 0.0,
     batches: int = 200,
     now_s: float | None = None,
     requested: int | None = None,
     last_change_s: float | None = None,
+    removed: bool = False,
+    delay_s: float = 60.0,
     last: ScaleOut | None = None,
     rows: int = 1000,
+    trigger_s: float | None = TRIGGER_S,
+    sightings: tuple[Sighting, ...] = (),
 ) -> ScalingDecision:
     """Decide on a stream whose batches are all alike: executor to its partitions' busy seconds."""
     placement: dict[int, str] = {}
@@ -39,8 +45,19 @@ def decide_on(
         for seconds in partitions:
             placement[len(placement)] = executor
             loads[len(loads)] = seconds
+    interval_s = max(duration_s, trigger_s or 0.0)
     samples = [
-        BatchSample("q", n, n * interval_s, duration_s, rows, interval_s, backlog_rows)
+        BatchSample(
+            "q",
+            n,
+            n * interval_s,
+            duration_s,
+            rows,
+            interval_s,
+            backlog_rows,
+            trigger_s,
+            gaps_s=driver_s,
+        )
         for n in range(batches)
     ]
     load = OperatorLoad(
@@ -67,222 +84,296 @@ def decide_on(
         stages=(stage,) if loads else (),
         requested=requested,
         last_scaled_s=last_change_s,
+        last_removed=removed,
+        scale_in_delay_s=delay_s,
         last_scale_out=last,
+        sightings=sightings,
     )
     return decide(observation, {("q", 0): load} if loads else {}, policy)
 
 
-def even(executors: int, utilization: float, partitions: int = 8) -> dict[str, list[float]]:
-    """Executors that are all busy for the same part of a batch of 10 s."""
-    each = [10.0 * utilization / partitions] * partitions
+def even(executors: int, busy_s: float, partitions: int = 16) -> dict[str, list[float]]:
+    """Executors that are all busy for so many seconds of a batch."""
+    each = [busy_s / partitions] * partitions
     return {str(number): each for number in range(executors)}
 
 
-def test_within_the_band_nothing_changes() -> None:
-    for utilization in (0.5, 0.6, 0.7, 0.85):
-        decision = decide_on(even(4, utilization), duration_s=8.5)
-        assert (decision.executors, decision.verdict) == (4, Verdict.STEADY)
-        assert decision.utilization == pytest.approx(utilization)
+def test_while_rows_meet_the_objective_with_these_executors_and_not_with_fewer_they_stay() -> None:
+    for busy_s in (7.0, 8.0, 9.0):
+        decision = decide_on(even(4, busy_s), duration_s=busy_s + 0.5)
+        assert (decision.executors, decision.verdict) == (4, Verdict.STEADY), decision.reason
+        assert decision.utilization == pytest.approx(busy_s / TRIGGER_S)
 
 
-def test_when_all_executors_are_hot_more_are_added() -> None:
-    decision = decide_on(even(4, 0.9))
-    assert (decision.executors, decision.verdict) == (6, Verdict.CAPACITY)
-    assert decision.reason == (
-        "4 executors have work for 90% of their time, the hottest for 90%; "
-        "6 are needed to be 70% busy; from 4 to 6"
+def test_when_rows_would_miss_the_objective_the_fewest_that_meet_it_are_asked_for() -> None:
+    decision = decide_on(even(4, 13.0), duration_s=13.9)
+    assert (decision.executors, decision.verdict) == (5, Verdict.CAPACITY)
+    assert decision.reason.startswith(
+        "4 executors have work for 94% of their time, the hottest for 94%; "
     )
+    assert "the objective is 25.0 s; 5 are needed; from 4 to 5" in decision.reason
+
+
+def aim_at(latency_s: float) -> Policy:
+    """A policy with another objective."""
+    return replace(POLICY, scaling=replace(POLICY.scaling, latency_objective_s=latency_s))
+
+
+def test_a_tighter_objective_needs_more_executors_and_a_wider_one_fewer() -> None:
+    assert decide_on(even(4, 8.0), duration_s=8.6).executors == 4
+    assert decide_on(even(4, 8.0), aim_at(14.0), duration_s=8.6).executors > 4
+    assert decide_on(even(4, 6.0), aim_at(18.0), duration_s=6.6).executors == 4
+    assert decide_on(even(4, 6.0), aim_at(25.0), duration_s=6.6).executors == 3
+
+
+def see(waiting: list[float], begun_s: float = 1990.0) -> tuple[Sighting, ...]:
+    """Looks each second at a stream whose batch 200 has 1,000 rows and began then."""
+    return tuple(
+        Sighting("q", 200, begun_s, begun_s + n, 1000.0, rows) for n, rows in enumerate(waiting)
+    )
+
+
+def test_rows_that_are_seen_before_a_batch_ends_add_executors_at_once() -> None:
+    # 100 rows a second, then 400.
+    rises = [0.0, 100.0, *(100.0 + 400.0 * n for n in range(1, 8))]
+    decision = decide_on(even(4, 8.0), duration_s=8.6, sightings=see(rises), now_s=1998.0)
+    assert (decision.executors > 8, decision.verdict) == (True, Verdict.CAPACITY)
+    assert "400 rows/s foreseen" in decision.reason
+
+
+def test_how_far_a_step_goes_is_waited_for_while_the_rate_still_rises() -> None:
+    rises = [0.0, 100.0, 200.0, 300.0, 700.0]
+    decision = decide_on(even(4, 8.0), duration_s=8.6, sightings=see(rises), now_s=1994.0)
+    assert (decision.executors, decision.verdict) == (4, Verdict.HOLD)
+    assert "but the rate still rises" in decision.reason
+
+
+def test_a_batch_that_takes_longer_than_foreseen_counts_before_it_ends() -> None:
+    steady = [100.0 * n for n in range(21)]
+    soon = decide_on(even(4, 8.0), duration_s=8.6, sightings=see(steady[:9]), now_s=1998.0)
+    assert soon.verdict is Verdict.STEADY
+    long = decide_on(even(4, 8.0), duration_s=8.6, sightings=see(steady), now_s=2010.0)
+    assert (long.executors > 4, long.verdict) == (True, Verdict.CAPACITY)
+    assert "rows of query q will wait" in long.reason
+    # Those that came just now begin to help.
+    held = decide_on(
+        even(4, 8.0), duration_s=8.6, sightings=see(steady), now_s=2010.0, last_change_s=1985.0
+    )
+    assert (held.executors, held.verdict) == (4, Verdict.HOLD)
+    assert "executors that were asked for 25 s ago begin to help" in held.reason
+
+
+def test_executors_that_are_on_their_way_count() -> None:
+    assert decide_on(even(4, 9.0), requested=6, duration_s=9.5, last_change_s=1985.0).executors == 6
+    pressed = decide_on(even(4, 13.0), requested=5, duration_s=13.9, last_change_s=2750.0)
+    assert pressed.executors >= 5
 
 
 def test_a_scale_out_is_not_judged_while_one_executor_has_most_of_the_work() -> None:
     last = ScaleOut(1500.0, before=2, after=4, rows_per_s=110.0, gain=0.9)
-    skewed = decide_on({"a": [3.0, 3.0, 3.0], "b": [1.0], "c": [1.0], "d": [1.0]}, last=last)
+    skewed = decide_on({"a": [3.0, 3.0, 3.9], "b": [1.0], "c": [1.0], "d": [1.0]}, last=last)
     assert (skewed.verdict, skewed.scale_out) == (Verdict.SKEW, last)
-    level = decide_on(even(4, 0.9), last=last)
+    level = decide_on(even(4, 9.0), last=last, duration_s=9.6)
     assert level.scale_out is not None
     assert level.scale_out.failed, "no more rows than before"
 
 
 def test_when_one_executor_is_hot_it_is_skew_and_none_is_added() -> None:
-    decision = decide_on({"a": [3.0, 3.0, 3.0], "b": [1.0], "c": [1.0], "d": [1.0]})
+    decision = decide_on({"a": [3.0, 3.0, 3.9], "b": [1.0], "c": [1.0], "d": [1.0]})
     assert (decision.executors, decision.verdict) == (4, Verdict.SKEW)
     assert "move partitions, more executors would not help" in decision.reason
-    assert "the hottest for 90%" in decision.reason
+    assert "the hottest for 99%" in decision.reason
 
 
-def test_when_one_partition_fills_an_executor_neither_helps_and_the_partition_is_named() -> None:
-    for others in (0.5, 8.8):
-        decision = decide_on({"a": [9.0], "b": [others], "c": [others]})
+def test_when_one_partition_is_too_long_neither_helps_and_the_partition_is_named() -> None:
+    for others in (0.5, 14.8):
+        decision = decide_on({"a": [15.0], "b": [others], "c": [others]}, duration_s=15.5)
         assert (decision.executors, decision.verdict) == (3, Verdict.UNSPLITTABLE)
-        assert "partition 0 of operator 0 of query q alone keeps a core 90% busy" in decision.reason
+        assert "partition 0 of operator 0 of query q alone keeps a core 97% busy" in decision.reason
         assert "no move and no executor helps" in decision.reason
 
 
 def test_partitions_too_coarse_for_the_executors_need_more_of_them_for_good() -> None:
     # Two of three equal partitions share an executor, and balancing cannot help that.
-    decision = decide_on({"a": [4.5, 4.5], "b": [4.5]})
+    decision = decide_on({"a": [7.0, 7.0], "b": [7.0]}, aim_at(20.0), duration_s=14.5)
     assert (decision.executors, decision.verdict) == (3, Verdict.CAPACITY)
-    decision = decide_on({"a": [4.5], "b": [4.5], "c": [4.5]}, duration_s=4.5)
+    decision = decide_on({"a": [7.0], "b": [7.0], "c": [7.0]}, duration_s=7.5)
     assert (decision.executors, decision.verdict) == (3, Verdict.STEADY)
 
 
-def test_when_executors_are_idle_at_most_half_of_them_are_removed() -> None:
-    decision = decide_on(even(10, 0.1), duration_s=1.0)
-    assert (decision.executors, decision.verdict) == (5, Verdict.SURPLUS)
-    assert decision.limited
-    assert "2 carry the highest rate of the last 900 s; from 10 to 5" in decision.reason
+def test_when_executors_are_idle_those_that_the_objective_does_not_need_are_removed() -> None:
+    decision = decide_on(even(10, 1.0), duration_s=1.5)
+    assert (decision.executors, decision.verdict) == (2, Verdict.SURPLUS)
+    assert not decision.limited
+    assert (
+        "2 meet the objective at the highest rate of the last 60 s; from 10 to 2" in decision.reason
+    )
 
 
 def test_of_two_idle_executors_one_is_removed() -> None:
-    assert decide_on(even(2, 0.1), duration_s=1.0).executors == 1
+    assert decide_on(even(2, 1.0), duration_s=1.5).executors == 1
 
 
 def test_one_decision_adds_at_most_seven_times_the_executors() -> None:
     roomy = Policy(scaling=ScalingPolicy(max_executors=64))
-    one = decide_on(even(1, 9.0, partitions=160), roomy, interval_s=10.0, duration_s=90.0)
-    assert (one.executors, one.limited) == (8, True)
-    two = decide_on(even(2, 9.0, partitions=160), roomy, interval_s=10.0, duration_s=90.0)
-    assert (two.executors, two.limited) == (16, True)
-    assert "; 13 are needed to be 70% busy" in one.reason
+    one = decide_on(even(1, 200.0, partitions=160), roomy, duration_s=201.0, backlog_rows=9e4)
+    assert (one.executors, one.verdict) == (8, Verdict.CAPACITY)
 
 
 def test_the_policy_bounds_the_count_and_the_reason_says_so() -> None:
     limited = Policy(scaling=ScalingPolicy(min_executors=3, max_executors=5))
-    hot = decide_on(even(4, 0.9), limited)
+    hot = decide_on(even(4, 20.0), limited, duration_s=21.0)
     assert (hot.executors, hot.limited) == (5, True)
-    assert "; 6 are needed to be 70% busy" in hot.reason
+    assert " are needed" in hot.reason
     assert hot.reason.endswith("from 4 to 5 (bounds are 3 to 5)")
-    idle = decide_on(even(3, 0.1), limited, duration_s=1.0)
+    idle = decide_on(even(3, 1.0), limited, duration_s=1.5)
     assert (idle.executors, idle.verdict) == (3, Verdict.STEADY)
+
+
+def test_at_the_greatest_number_a_stream_that_needs_more_says_so() -> None:
+    limited = Policy(scaling=ScalingPolicy(max_executors=4))
+    hot = decide_on(even(4, 20.0), limited, duration_s=21.0)
+    assert (hot.executors, hot.verdict, hot.limited) == (4, Verdict.CAPACITY, True)
 
 
 def test_a_count_outside_of_the_bounds_is_brought_back_whatever_is_measured() -> None:
     limited = Policy(scaling=ScalingPolicy(min_executors=3, max_executors=5))
-    assert decide_on(even(8, 0.7), limited).executors == 5
-    assert decide_on(even(2, 0.7), limited).executors == 3
-    assert decide_on(even(2, 0.7), limited, batches=1).executors == 3
+    assert decide_on(even(8, 7.0), limited, duration_s=7.5).executors == 5
+    assert decide_on(even(2, 7.0), limited, duration_s=7.5).executors == 3
+    assert decide_on(even(2, 7.0), limited, duration_s=7.5, batches=1).executors == 3
 
 
 def test_without_a_greatest_number_it_is_left_alone() -> None:
-    decision = decide_on(even(4, 0.9), Policy())
+    decision = decide_on(even(4, 13.0), Policy(), duration_s=13.9)
     assert (decision.executors, decision.verdict) == (4, Verdict.CAPACITY)
     assert decision.reason.endswith("4 stay (scaling.max_executors is not set)")
 
 
-@pytest.mark.parametrize("utilization", [0.1, 0.95])
-def test_too_few_batches_are_no_ground_for_a_change(utilization: float) -> None:
-    decision = decide_on(even(4, utilization), batches=4)
+@pytest.mark.parametrize("busy_s", [1.0, 13.0])
+def test_too_few_batches_are_no_ground_for_a_change(busy_s: float) -> None:
+    decision = decide_on(even(4, busy_s), batches=2, duration_s=busy_s + 0.5)
     assert (decision.executors, decision.verdict) == (4, Verdict.HOLD)
-    assert "4 of 5 recent batches measured" in decision.reason
+    assert "2 of 3 batches measured" in decision.reason
 
 
-@pytest.mark.parametrize("utilization", [0.1, 0.95])
-def test_a_stream_that_stopped_is_held_for_it_may_be_hung(utilization: float) -> None:
-    decision = decide_on(even(4, utilization), now_s=1e6)
+@pytest.mark.parametrize("busy_s", [1.0, 13.0])
+def test_a_stream_that_stopped_is_held_for_it_may_be_hung(busy_s: float) -> None:
+    decision = decide_on(even(4, busy_s), now_s=1e6)
     assert (decision.executors, decision.verdict) == (4, Verdict.HOLD)
 
 
 def test_batches_without_rows_have_no_rate_and_are_held() -> None:
-    assert decide_on(even(4, 0.95), rows=0).verdict == Verdict.HOLD
+    assert decide_on(even(4, 9.5), rows=0).verdict == Verdict.HOLD
 
 
-@pytest.mark.parametrize(
-    ("ago_s", "interval_s", "verdict"),
-    [(100.0, 10.0, Verdict.HOLD), (130.0, 10.0, Verdict.CAPACITY), (130.0, 60.0, Verdict.HOLD)],
-)
-def test_after_a_change_time_and_batches_must_pass(
-    ago_s: float, interval_s: float, verdict: Verdict
-) -> None:
-    now_s = 199 * interval_s
-    busy_s = even(4, 0.09 * interval_s)
-    duration_s = 0.9 * interval_s
-    decision = decide_on(
-        busy_s, interval_s=interval_s, duration_s=duration_s, last_change_s=now_s - ago_s
+def test_executors_that_were_removed_just_now_are_not_added_again() -> None:
+    end_s = 199 * 13.9
+    for ago_s, verdict in ((100.0, Verdict.HOLD), (130.0, Verdict.CAPACITY)):
+        found = decide_on(even(4, 13.0), duration_s=13.9, last_change_s=end_s - ago_s, removed=True)
+        assert found.verdict == verdict
+    assert (
+        "executors were removed 100 s ago"
+        in decide_on(
+            even(4, 13.0), duration_s=13.9, last_change_s=end_s - 100.0, removed=True
+        ).reason
     )
-    assert decision.verdict == verdict
+
+
+def test_after_executors_were_added_more_may_follow_at_once_and_none_leave() -> None:
+    end_s = 199 * 13.9
+    more = decide_on(even(4, 13.0), duration_s=13.9, last_change_s=end_s - 30.0)
+    assert more.verdict is Verdict.CAPACITY
+    for ago_s, verdict in ((100.0, Verdict.HOLD), (130.0, Verdict.SURPLUS)):
+        fewer = decide_on(even(4, 1.0), duration_s=1.5, last_change_s=1990.0 - ago_s)
+        assert fewer.verdict == verdict
 
 
 def test_nothing_is_removed_before_the_whole_delay_was_measured() -> None:
-    decision = decide_on(even(4, 0.1), duration_s=1.0, batches=60)
+    decision = decide_on(even(4, 1.0), duration_s=1.5, batches=20, delay_s=300.0)
     assert (decision.executors, decision.verdict) == (4, Verdict.HOLD)
-    assert "only 591 of 900 s were measured" in decision.reason
+    assert "only 190 s were measured" in decision.reason
 
 
-@pytest.mark.parametrize(("before", "executors"), [(89, 10), (200, 5)])
+@pytest.mark.parametrize(("before", "removes"), [(24, False), (60, True)])
 def test_removal_waits_until_the_highest_rate_is_older_than_the_delay(
-    before: int, executors: int
+    before: int, removes: bool
 ) -> None:
-    quiet = [BatchSample("q", n, n * 10.0, 1.0, 100, 10.0) for n in range(200)]
-    peak = [replace(batch, input_rows=700) for batch in quiet[-before - 6 : -before]]
+    quiet = [BatchSample("q", n, n * 10.0, 1.5, 100, 10.0, 0.0, 10.0) for n in range(100)]
+    peak = [replace(batch, input_rows=1000) for batch in quiet[-before - 6 : -before]]
     batches = quiet[: -before - 6] + peak + quiet[-before:]
-    load = OperatorLoad((199,), dict.fromkeys(range(80), 0.1), {}, {}, {}, {})
-    load = replace(load, placement={p: str(p % 10) for p in range(80)})
-    policy = replace(POLICY, scaling=replace(POLICY.scaling, window_s=60.0))
     live = {str(number): 1 for number in range(10)}
-    stage = StageSample("q", 199, "stateful", 1990.0, 80, 0.1, dict.fromkeys(live, 0.8))
-    observation = Observation(1990.0, live, batches=tuple(batches), stages=(stage,))
-    decision = decide(observation, {("q", 0): load}, policy)
-    assert decision.executors == executors
+    stage = StageSample("q", 99, "stateful", 990.0, 80, 0.1, dict.fromkeys(live, 0.8))
+    observation = Observation(
+        990.0, live, batches=tuple(batches), stages=(stage,), scale_in_delay_s=300.0
+    )
+    decision = decide(observation, {}, POLICY)
+    assert (decision.executors < 10) is removes, decision.reason
 
 
-def test_a_backlog_that_takes_too_long_adds_executors_and_keeps_them() -> None:
-    late = decide_on(even(4, 0.8), duration_s=10.0, backlog_rows=30_000)
-    assert (late.executors, late.verdict) == (7, Verdict.CAPACITY)
-    assert "7 are needed to be 70% busy once the backlog is worked off in 600 s" in late.reason
-    idle = decide_on(even(6, 0.2), duration_s=2.0, backlog_rows=130_000)
-    assert (idle.executors, idle.verdict) == (6, Verdict.HOLD)
-    assert "no removal now" in idle.reason
+def test_rows_that_wait_too_long_add_executors_and_keep_them() -> None:
+    late = decide_on(even(4, 9.0), duration_s=9.5, sightings=see([30_000.0] * 4), now_s=1993.0)
+    assert (late.executors > 4, late.verdict) == (True, Verdict.CAPACITY)
+    idle = decide_on(even(6, 2.0), duration_s=2.5, sightings=see([30_000.0] * 4), now_s=1993.0)
+    assert idle.executors >= 6
 
 
-def test_a_backlog_that_executors_do_not_cause_adds_none() -> None:
-    decision = decide_on(even(4, 0.6), duration_s=6.0, backlog_rows=1e9)
-    assert (decision.executors, decision.verdict) == (4, Verdict.STEADY)
-    assert "batches take too little of it" in decision.reason
+def test_a_backlog_that_a_limit_of_the_source_keeps_adds_none() -> None:
+    decision = decide_on(even(4, 7.0), duration_s=7.5, backlog_rows=1e9)
+    assert (decision.executors, decision.verdict) == (4, Verdict.STEADY), decision.reason
 
 
 def test_back_to_back_batches_without_a_known_backlog_count_as_full() -> None:
-    blind = decide_on(even(4, 0.8), duration_s=10.0)
-    assert (blind.executors, blind.verdict) == (6, Verdict.CAPACITY)
-    told = decide_on(even(4, 0.8), duration_s=10.0, backlog_rows=0.0)
-    assert (told.executors, told.verdict) == (4, Verdict.STEADY)
+    blind = decide_on(
+        even(4, 7.9), duration_s=10.0, driver_s=2.0, backlog_rows=None, trigger_s=None
+    )
+    assert (blind.executors > 4, blind.verdict) == (True, Verdict.CAPACITY)
+    told = decide_on(even(4, 7.9), duration_s=10.0, driver_s=2.0, trigger_s=None)
+    assert (told.executors, told.verdict) == (4, Verdict.STEADY), told.reason
 
 
 def test_back_to_back_batches_of_mostly_the_drivers_work_add_none() -> None:
-    decision = decide_on(even(4, 0.6), duration_s=10.0)
-    assert (decision.executors, decision.verdict) == (4, Verdict.STEADY)
-
-
-def test_executors_that_have_not_come_yet_stay_asked_for() -> None:
-    assert decide_on(even(4, 0.7), requested=6).executors == 6
-    assert decide_on(even(4, 0.9), requested=8).executors == 8
-    assert decide_on(even(4, 0.1), duration_s=1.0, requested=6).executors == 2
+    decision = decide_on(even(4, 6.0), duration_s=10.0, driver_s=4.0, trigger_s=None)
+    assert (decision.executors, decision.verdict) == (4, Verdict.STEADY), decision.reason
 
 
 def test_without_an_executor_nothing_is_decided() -> None:
     assert decide_on({}, Policy()).reason == "no live executor; 0 stay"
 
 
-def test_queries_that_share_executors_add_up_and_an_unmeasured_one_prevents_removal() -> None:
+def share(interval_s: dict[str, float], busy_s: float) -> Observation:
+    """Two queries that share two executors; each batch keeps both busy for so long."""
+    lasts_s = 1.1 * busy_s + 0.4
     batches = [
-        BatchSample(query, n, n * interval_s, 5.0, 100, interval_s, 0.0)
-        for query, interval_s in (("p", 10.0), ("q", 20.0))
-        for n in range(int(490 / interval_s) + 1)
+        BatchSample(query, n, n * pause_s, lasts_s, 100, pause_s, 0.0, pause_s, gaps_s=0.4)
+        for query, pause_s in interval_s.items()
+        for n in range(int(490 / pause_s) + 1)
     ]
-    placement = {p: "ab"[p % 2] for p in range(8)}
-    load = OperatorLoad((24,), dict.fromkeys(range(8), 0.5), {}, {}, placement, {})
-    policy = replace(POLICY, scaling=replace(POLICY.scaling, scale_in_delay_s=300.0))
-    live = {"a": 1, "b": 1}
-    p, q = (
-        StageSample(query, 24, "stateful", 490.0, 8, 0.5, {"a": 2.0, "b": 2.0}) for query in "pq"
+    stages = tuple(
+        StageSample(query, b.batch, "stateful", 490.0, 8, busy_s / 4, dict.fromkeys("ab", busy_s))
+        for query in interval_s
+        for b in batches
+        if b.query == query
     )
-    observation = Observation(490.0, live, batches=tuple(batches), stages=(p, q))
-    both = decide(observation, {("p", 0): load, ("q", 0): load}, policy)
+    return Observation(490.0, {"a": 1, "b": 1}, batches=tuple(batches), stages=stages)
+
+
+def test_queries_that_share_executors_add_up_and_an_unmeasured_one_prevents_removal() -> None:
+    seen = share({"p": 10.0, "q": 20.0}, 2.0)
+    both = decide(seen, {}, POLICY)
     assert (both.executors, both.verdict) == (1, Verdict.SURPLUS)
     assert both.utilization == pytest.approx((4 / 10 + 4 / 20) / 2)
-    one = decide(replace(observation, stages=(p,)), {("p", 0): load}, policy)
+    mine = tuple(s for s in seen.stages if s.query == "p")
+    one = decide(replace(seen, stages=mine), {}, POLICY)
     assert (one.executors, one.verdict) == (2, Verdict.HOLD)
     assert one.reason.startswith("2 executors have work for 20% of their time")
-    assert "query q: 9 of 5 recent batches measured, 0 rows in the last of them" in one.reason
+    assert "query q: its driver does not report the work" in one.reason
+
+
+def test_a_query_gets_the_cores_that_others_leave_it() -> None:
+    # Alone, each would meet its objective on two executors.
+    alone = decide(share({"p": 10.0}, 8.0), {}, POLICY)
+    assert alone.executors == 2
+    assert decide(share({"p": 10.0, "q": 10.0}, 8.0), {}, POLICY).executors > 2
 
 
 def test_queries_whose_batches_take_longer_than_the_window_add_up_as_well() -> None:
@@ -292,11 +383,10 @@ def test_queries_whose_batches_take_longer_than_the_window_add_up_as_well() -> N
         for query, end_s in (("p", 0.0), ("q", 120.0))
         for n in range(8)
     ]
-    load = OperatorLoad((7,), {0: 60.0, 1: 60.0}, {}, {}, {0: "a", 1: "a"}, {})
-    loads = {("p", 0): load, ("q", 0): load}
     stages = [
-        StageSample(query, 7, "stateful", end_s, 2, 60.0, {"a": 120.0})
+        StageSample(query, n, "stateful", end_s, 8, 15.0, {"a": 120.0})
         for query, end_s in (("p", 1680.0), ("q", 1800.0))
+        for n in range(8)
     ]
     policy = replace(POLICY, scaling=replace(POLICY.scaling, window_s=90.0))
 
@@ -304,7 +394,7 @@ def test_queries_whose_batches_take_longer_than_the_window_add_up_as_well() -> N
         observation = Observation(
             now_s, {"a": 1}, batches=tuple(batches), stages=tuple(stages), idle_s=idle_s or {}
         )
-        return decide(observation, loads, policy, find_current(batches, now_s, idle_s or {}))
+        return decide(observation, {}, policy, find_current(batches, now_s, idle_s or {}))
 
     for now_s in (1815.0, 1860.0, 1905.0):
         found = decide_at(now_s)
@@ -319,10 +409,10 @@ def test_queries_whose_batches_take_longer_than_the_window_add_up_as_well() -> N
 @given(st.permutations(range(60)))
 @settings(max_examples=10)
 def test_the_order_of_the_batches_does_not_matter(order: list[int]) -> None:
-    batches = [BatchSample("q", n, n * 10.0, 9.0, 10 * n, 10.0, 5.0 * n) for n in range(60)]
-    load = OperatorLoad((59,), {0: 3.0, 1: 2.0}, {}, {}, {0: "a", 1: "a"}, {})
+    batches = [BatchSample("q", n, n * 10.0, 9.0, 10 * n, 10.0, 5.0 * n, 10.0) for n in range(60)]
+    stages = [StageSample("q", n, "source", n * 10.0, 8, 1.2, {"a": 8.0}) for n in range(60)]
     decisions = [
-        decide(Observation(590.0, {"a": 1}, batches=tuple(given)), {("q", 0): load}, POLICY)
-        for given in (batches, [batches[n] for n in order])
+        decide(Observation(590.0, {"a": 1}, batches=tuple(b), stages=tuple(s)), {}, POLICY)
+        for b, s in ((batches, stages), ([batches[n] for n in order], [stages[n] for n in order]))
     ]
     assert decisions[0] == decisions[1]

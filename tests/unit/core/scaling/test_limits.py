@@ -12,9 +12,10 @@ from balancedstream.core.balance.loads import OperatorLoad
 from balancedstream.core.observations import Observation, ScaleOut
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, StageKind, StageSample
-from balancedstream.core.scaling.executors import ScalingDecision, Verdict, decide
+from balancedstream.core.scaling.executors import ScalingDecision, decide
+from balancedstream.core.scaling.verdicts import Verdict
 
-POLICY = Policy(scaling=ScalingPolicy(max_executors=64, scale_in_delay_s=900.0))
+POLICY = Policy(scaling=ScalingPolicy(max_executors=64))
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Stream:
         idle_for_s: float | None = None,
         last_change_s: float | None = None,
         stages_known: bool = True,
+        delay_s: float = 300.0,
     ) -> ScalingDecision:
         now_s = (self.batches - 1) * self.interval_s + (idle_for_s or 0.0)
         live = {str(number): 1 for number in range(self.executors)}
@@ -78,6 +80,8 @@ class Stream:
             batches=tuple(samples),
             stages=tuple(stages) if stages_known else (),
             last_scaled_s=last_change_s,
+            last_removed=last_change_s is not None,
+            scale_in_delay_s=delay_s,
             last_scale_out=last,
             idle_s={} if idle_for_s is None else {"q": now_s},
         )
@@ -116,9 +120,11 @@ def test_a_heavy_map_stage_counts_and_its_stream_is_not_scaled_in() -> None:
 
 
 def test_a_stateless_stream_scales_out_and_in() -> None:
-    busy = Stream(2, {"source": (16, 18.0, 1.2)}, duration_s=9.2, interval_s=10.0)
+    busy = Stream(2, {"source": (16, 26.0, 1.8)}, duration_s=13.5, interval_s=13.5, trigger_s=10.0)
     assert (busy.decide().executors, busy.decide().verdict) == (3, Verdict.CAPACITY)
-    quiet = replace(busy, executors=4, stages={"source": (16, 4.0, 0.3)}, duration_s=1.2)
+    quiet = replace(
+        busy, executors=4, stages={"source": (16, 14.0, 1.0)}, duration_s=3.8, interval_s=10.0
+    )
     assert (quiet.decide().executors, quiet.decide().verdict) == (2, Verdict.SURPLUS)
 
 
@@ -134,7 +140,7 @@ def test_batches_at_three_times_their_trigger_add_executors_for_what_the_trigger
         driver_s={"planning_s": 0.2},
     )
     decision = stream.decide()
-    assert (decision.verdict, decision.executors) == (Verdict.CAPACITY, 2)
+    assert (decision.verdict, decision.executors) == (Verdict.CAPACITY, 3)
     assert decision.scale_out is not None
     assert decision.scale_out.gain > 0.5
 
@@ -255,16 +261,16 @@ def test_a_driver_that_takes_most_of_a_batch_is_named_with_its_longest_part() ->
     stream = Stream(
         executors=4,
         stages={"source": (8, 4.0, 0.6)},
-        duration_s=6.0,
-        interval_s=6.0,
+        duration_s=8.5,
+        interval_s=8.5,
         trigger_s=5.0,
-        driver_s={"planning_s": 0.5, "gaps_s": 4.2},
+        driver_s={"planning_s": 0.5, "gaps_s": 6.7},
     )
     decision = stream.decide()
     assert (decision.executors, decision.verdict) == (4, Verdict.DRIVER_BOUND)
     assert (
-        "in 4.7 of the 6.0 s of a batch of query q no task runs, most of it starting jobs and code "
-        "on the driver (4.2 s)"
+        "in 7.2 of the 8.5 s of a batch of query q no task runs, most of it starting jobs and code "
+        "on the driver (6.7 s)"
     ) in decision.reason
 
 
@@ -286,7 +292,7 @@ def test_a_driver_without_a_trigger_interval_limits_only_a_stream_that_falls_beh
 
 def test_the_time_of_the_driver_is_left_out_of_what_a_trigger_leaves_for_tasks() -> None:
     without = Stream(4, {"source": (64, 38.0, 0.7)}, 9.9, 10.0, trigger_s=10.0)
-    with_driver = replace(without, driver_s={"planning_s": 3.0})
+    with_driver = replace(without, duration_s=12.9, driver_s={"planning_s": 3.0})
     assert with_driver.decide().executors > without.decide().executors
 
 
@@ -347,20 +353,21 @@ def test_a_scale_out_to_more_than_there_are_now_says_nothing_about_this_one() ->
 
 def test_a_stream_that_waits_for_data_for_the_whole_delay_gives_executors_back() -> None:
     stream = Stream(4, {"source": (8, 20.0, 3.0)}, duration_s=6.0, interval_s=10.0)
-    soon = stream.decide(idle_for_s=400.0)
+    soon = stream.decide(idle_for_s=200.0)
     assert (soon.executors, soon.verdict) == (4, Verdict.HOLD)
-    assert "query q has waited for data for 400 s only" in soon.reason
-    late = stream.decide(idle_for_s=1000.0)
-    assert (late.executors, late.verdict) == (2, Verdict.SURPLUS)
+    assert "query q has waited for data for 200 s only" in soon.reason
+    late = stream.decide(idle_for_s=400.0)
+    assert (late.executors, late.verdict) == (1, Verdict.SURPLUS)
 
 
-def test_a_stream_that_waits_for_data_gives_back_one_step_after_the_other() -> None:
+def test_a_stream_that_waits_for_data_gives_back_what_was_not_changed_just_now() -> None:
     stream = Stream(3, {"source": (8, 20.0, 3.0)}, duration_s=6.0, interval_s=10.0)
     last_batch_s = 1990.0
     soon = stream.decide(idle_for_s=1000.0, last_change_s=last_batch_s + 900.0)
     assert (soon.executors, soon.verdict) == (3, Verdict.HOLD)
-    late = stream.decide(idle_for_s=1000.0, last_change_s=last_batch_s + 800.0)
-    assert (late.executors, late.verdict) == (2, Verdict.SURPLUS), "no batch shows the effect"
+    assert "the last change was 100 s ago" in soon.reason
+    late = stream.decide(idle_for_s=1000.0, last_change_s=last_batch_s + 600.0)
+    assert (late.executors, late.verdict) == (1, Verdict.SURPLUS), "no batch shows the effect"
     early = stream.decide(idle_for_s=1000.0, last_change_s=last_batch_s - 5.0)
     assert early.verdict is Verdict.SURPLUS, "nor do the few that ran before the data ended"
 
@@ -392,7 +399,7 @@ def test_batches_that_get_shorter_after_a_slow_start_add_no_executor() -> None:
 
 
 def test_batches_that_stay_too_long_or_grow_add_executors() -> None:
-    assert decide_after([9.0, 9.1, 9.0, 8.9, 9.0, 9.0]).verdict is Verdict.CAPACITY
+    assert decide_after([12.0, 12.1, 12.0, 11.9, 12.0, 12.0]).verdict is Verdict.CAPACITY
     assert decide_after([8.0, 9.1, 11.0, 13.0, 16.0, 18.0]).verdict is Verdict.CAPACITY
 
 
@@ -409,7 +416,12 @@ def test_a_load_that_fell_is_not_multiplied_by_what_small_batches_cost_a_row() -
     ]
     # An executor was given back when the load had fallen.
     observation = Observation(
-        250.0, executors, batches=tuple(samples), stages=tuple(stages), last_scaled_s=121.0
+        250.0,
+        executors,
+        batches=tuple(samples),
+        stages=tuple(stages),
+        last_scaled_s=121.0,
+        scale_in_delay_s=300.0,
     )
     decision = decide(observation, {}, POLICY)
     assert decision.utilization is not None

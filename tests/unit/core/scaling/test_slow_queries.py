@@ -10,7 +10,7 @@ from balancedstream.core.decisions import decide
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, StageSample, TaskSample
-from balancedstream.core.scaling.executors import Verdict
+from balancedstream.core.scaling.verdicts import Verdict
 
 POLICY = Policy(scaling=ScalingPolicy(max_executors=8))
 
