@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from broker import Broker
+from installing import Operator
 from monitoring import SCRAPE_INTERVAL_S, Prometheus
 from recomputation import recompute_rows
 from sites import Site
@@ -123,6 +124,49 @@ def batches_to_state(prometheus: Prometheus, label: str, begin_s: float) -> dict
         waited[executor] = int(first - before) - 1
     assert waited, "executors registered"
     return waited
+
+
+@pytest.mark.usefixtures("app_image")
+def test_a_stream_scales_out_by_its_standing_plan_while_its_operator_is_away(
+    operator: Operator, broker: Broker, topic: str, open_stream: Callable[[str], Stream]
+) -> None:
+    stream = open_stream("standing")
+    manifest = describe_counts(
+        stream,
+        broker,
+        topic,
+        executors=(1, 2),
+        partitions=6,
+        wait_ms=WAIT_MS,
+        rows=3000,
+        trigger_s=TRIGGER_S,
+        scaling=AUTO,
+    )
+
+    def tell() -> list[str]:
+        return [d["reason"] for d in stream.status().get("decisions", ()) if d["kind"] == "scale"]
+
+    with run_and_compare(stream, manifest, broker, topic, skewed(seed=8), rate=LOW) as producer:
+        stream.wait_for_batches(6)
+        wait_until(
+            "a standing plan",
+            lambda: bool(stream.status().get("standing")),
+            timeout_s=300,
+            last_seen=lambda: stream.status().get("reason"),
+        )
+        operator.pause()
+        try:
+            producer.set_rate(HIGH)
+            wait_until("two executors", lambda: len(stream.executors()) == 2, timeout_s=180)
+        finally:
+            operator.resume()
+        wait_until(
+            "what the driver did in the history",
+            lambda: any("standing plan" in reason for reason in tell()),
+            timeout_s=120,
+            last_seen=tell,
+        )
+        assert stream.status()["desiredExecutors"] == 2
 
 
 @pytest.mark.usefixtures("operator", "app_image")

@@ -200,6 +200,10 @@ class Status:
     applied_epoch: Annotated[int | None, Figure("Epoch of the plan that the driver applied.")] = (
         None
     )
+    standing: Annotated[
+        str | None,
+        Text("Executors that the driver adds by itself before the next plan.", 1024, prose=True),
+    ] = None
     last_scale_time: Annotated[
         str | None, Time("When the number of executors that it should have changed last.")
     ] = None

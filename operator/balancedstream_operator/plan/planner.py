@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count, islice
 
 from balancedstream.core.decisions import Decision, decide, raise_minimum
 from balancedstream.core.modes import switch_modes
@@ -13,8 +14,9 @@ from balancedstream.core.periods import find_exclusion, find_floor
 from balancedstream.core.planning import leave_out, propose
 from balancedstream.core.policy import MigrationPolicy, Policy
 from balancedstream.core.samples import OperatorId
+from balancedstream.core.scaling.standing import prepare_standing
 from balancedstream.core.scaling.workload import waits_for_data
-from balancedstream.core.wire.plan import NEW_EXECUTOR, KeyPlacement, Plan
+from balancedstream.core.wire.plan import NEW_EXECUTOR, KeyPlacement, Plan, Standing, Stood
 from balancedstream.core.wire.strict_json import MAX_BYTES
 from balancedstream_operator.observe.floors import FloorAnswer
 from balancedstream_operator.observe.measurement import Measurement
@@ -36,6 +38,7 @@ class DecisionInput:
         refused_s: age of the plan if the driver refused it; None if it did not.
         sizes: whether the operator owns the number of executors; false for a target that it never
             scaled.
+        stood: executors that the driver has added by itself since the record was written.
     """
 
     plan: Plan | None
@@ -43,6 +46,7 @@ class DecisionInput:
     refusals: Refusals = Refusals()  # noqa: RUF009 - frozen
     refused_s: float | None = None
     sizes: bool = True
+    stood: Stood | None = None
 
     @property
     def desired(self) -> int:
@@ -61,6 +65,7 @@ class Demands:
         most: executors that the limits over all streams leave; None if they leave enough.
         most_why: the same for people.
         held: why the operator may write no plan, whatever the decision; empty if it may.
+        alone: whether no limit over all streams holds, so that a driver may add executors itself.
         queried: answer of the stream's query.
     """
 
@@ -70,6 +75,7 @@ class Demands:
     most: int | None = None
     most_why: str = ""
     held: str = ""
+    alone: bool = True
     queried: FloorAnswer = FloorAnswer()  # noqa: RUF009 - frozen
 
 
@@ -142,15 +148,18 @@ def choose_plan(
     decision = _decide(observation, policy, demands)
     waits = observation.in_force.waits
     if waits:
-        return PlanChoice(decision, demands, waits=waits)
+        plan = _withdraw(inputs, next_epoch) if demands.held else None
+        return PlanChoice(decision, demands, plan, waits=waits)
     acting = switch_modes(policy, "advise", "auto")
     free = decision if acting == policy else _decide(observation, acting, demands)
     advice = advise(decision, free, policy, inputs.desired, next_epoch)
     approved = bool(advice.id) and advice.id == approve
     if approved:
         decision = free
-    spread = MigrationPolicy() if inputs.refusals.plain else policy.migration
-    plan = propose(next_epoch, observation, decision, spread)
+    plain = inputs.refusals.plain
+    spread = MigrationPolicy() if plain else policy.migration
+    standing = None if plain else _prepare_standing(observation, decision, policy, demands)
+    plan = propose(next_epoch, observation, decision, spread, standing)
     if plan is None:
         return PlanChoice(decision, demands, advice=advice)
     decision = leave_out(decision, plan)
@@ -160,6 +169,28 @@ def choose_plan(
     choice = PlanChoice(decision, demands, plan, left_out=left_out)
     # Other advice is for the plan after this one, and would have to name its epoch.
     return replace(choice, advice=advice, approved=True) if approved else choice
+
+
+def _prepare_standing(
+    observation: Observation, decision: Decision, policy: Policy, demands: Demands
+) -> Standing | None:
+    if demands.excluded or not demands.alone or not observation.executors:
+        return None
+    return prepare_standing(observation, decision.scaling, policy.scaling)
+
+
+def _withdraw(inputs: DecisionInput, epoch: int) -> Plan | None:
+    """The same plan, under which the driver adds no executors by itself; None if it adds none.
+
+    Those that it has added stay.
+    """
+    plan = inputs.plan
+    if plan is None or plan.standing is None:
+        return None
+    free = (f"{NEW_EXECUTOR}{n}" for n in count(1))
+    names = (name for name in free if name not in plan.executors)
+    added = tuple(islice(names, max(0, inputs.desired - len(plan.executors))))
+    return replace(plan, epoch=epoch, executors=plan.executors + added, standing=None)
 
 
 def _decide(observation: Observation, policy: Policy, demands: Demands) -> Decision:
@@ -185,6 +216,8 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
         refused_keys=frozenset(refusals.keys).union(refused_keys),
         repeat=inputs.refused_s is not None or (unsaid and plan is None and started),
         waits=demands.held or _why_wait(measurement, inputs),
+        standing=plan.standing if plan else None,
+        stood=inputs.stood is not None,
     )
     return Observation(
         # The operator knows nothing about the time after the newest scrape.

@@ -26,7 +26,7 @@ RETRY_S = 60.0
 MAX_RETRY_S = 3600.0
 """Pause after a second refusal in a row; it doubles with each further one, up to the limit."""
 
-_SPREAD = re.compile(r"plan\.(budget_s|effective_batch)\b")
+_SPREAD = re.compile(r"plan\.(budget_s|effective_batch|standing)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Refusals:
         count: plans refused in a row.
         keys: (query, key) of keys that the driver cannot place.
         all_keys: whether plans leave out all key placements.
-        plain: whether plans leave out how to spread moves.
+        plain: whether plans leave out how to spread moves, and what the driver may do by itself.
     """
 
     driver: str = ""

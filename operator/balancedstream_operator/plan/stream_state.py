@@ -74,12 +74,22 @@ class StreamState:
             told_s = parse_time(self.status.last_scale_time)
             scaled_at_s = scaled_at_s or (None if told_s is None else min(told_s, now_s))
         requested = self._recall_requested(running) if sizes else running
+        past = replace(record.past, requested=requested, scaled_at_s=scaled_at_s)
+        stood = self.answer.stood if sizes else None
+        if stood is not None and stood.executors <= requested:
+            stood = None
+        if stood is not None:
+            at_s = min(stood.at_s, now_s)
+            past = replace(
+                past, requested=stood.executors, scaled_at_s=at_s, removed=False, starting=True
+            )
         return DecisionInput(
             plan=self.plan,
-            past=replace(record.past, requested=requested, scaled_at_s=scaled_at_s),
+            past=past,
             refusals=record.refusals.follow(self.driver.uid, self.control, self.plan),
             refused_s=now_s - record.planned_s if self.control.refusal else None,
             sizes=sizes,
+            stood=stood,
         )
 
     def claim(self, inputs: DecisionInput, choice: PlanChoice, measurement: Measurement) -> Claim:

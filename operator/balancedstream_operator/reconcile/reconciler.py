@@ -398,7 +398,8 @@ class Reconciler:
             inputs.desired,
             now_s,
         )
-        demands = replace(find_demands(policy, queried, now_s), held=held)
+        demands = find_demands(policy, queried, now_s)
+        demands = replace(demands, held=held, alone=not self._shares.caps.are_set)
         next_epoch = max(self._book.epoch, state.answer.epoch) + 1
         approve = context.requests.approve
 

@@ -6,10 +6,12 @@ outcome and the last status. The draft compares them with the last status.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
 from balancedstream.core.policy import Policy
+from balancedstream.core.scaling.standing import describe_standing
 from balancedstream_operator.api.conditions import (
     ACCEPTED,
     COSTS_TRUSTED,
@@ -354,6 +356,7 @@ def _describe_decided(status: Status, decided: Decided, balance: Balance, now_s:
     return replace(
         status,
         plan_epoch=plan.epoch if plan else 0,
+        standing=describe_standing(plan.standing) if plan and plan.standing else None,
         desired_executors=desired,
         last_scale_time=status.last_scale_time if scaled_s is None else format_time(scaled_s),
     )
@@ -377,6 +380,9 @@ def _list_decisions(
     outcome: PassOutcome, before: Status, now_s: float
 ) -> Iterable[tuple[DecisionKind, str]]:
     decided = outcome.decided
+    stood = None if decided is None else decided.inputs.stood
+    if stood is not None and stood.executors > (before.desired_executors or math.inf):
+        yield "scale", summarize([f"the driver went to {stood.executors} executors", stood.reason])
     if decided is not None and decided.choice.plan is not None:
         choice, moves = decided.choice, decided.choice.moves
         asked = f"proposal {choice.advice.id} was approved" if choice.approved else ""

@@ -155,7 +155,8 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     staying = {executor: live[executor] for executor in sorted(live) if executor not in leaving}
     new = [f"{NEW_EXECUTOR}{n}" for n in range(1, count - len(staying) + 1)]
     # Those that were asked for before get their share when they join; these get it now.
-    coming = new if live and count > observation.asked else []
+    grows = count > observation.asked or observation.in_force.stood
+    coming = new if live and grows else []
     targets = {**staying, **dict.fromkeys(coming, max(live.values(), default=1))}
     loads_then = loads if targets == live else measure_on(targets)
     empty = targets.keys() - _list_used(loads_then)

@@ -20,7 +20,7 @@ from balancedstream.core.samples import (
     StageSample,
     TaskSample,
 )
-from balancedstream.core.wire.plan import KeyPlacement
+from balancedstream.core.wire.plan import KeyPlacement, Standing, parse_standing
 from balancedstream.errors import InvalidInputError
 
 MIN_DELAY_S = 60.0
@@ -68,6 +68,8 @@ class PlanInForce:
         repeat: whether to make a plan even if nothing changes: the last one was refused, or the
             driver does not know how many executors there should be.
         waits: why no plan can be made now, for people; empty if one can.
+        standing: what the driver may do by itself; None for nothing.
+        stood: whether it has asked for executors by itself, which no plan gives anything yet.
     """
 
     under_way: Mapping[OperatorId, Mapping[int, str]] = field(default_factory=dict)
@@ -76,6 +78,8 @@ class PlanInForce:
     refused_keys: frozenset[tuple[str, str]] = frozenset()
     repeat: bool = False
     waits: str = ""
+    standing: Standing | None = None
+    stood: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +245,8 @@ def _parse_in_force(found: Any) -> PlanInForce:
             frozenset((str(query), str(key)) for query, key in found["refused_keys"]),
             repeat=bool(found["repeat"]),
             waits=str(found["waits"]),
+            standing=parse_standing("observation.in_force.standing", found.get("standing")),
+            stood=bool(found.get("stood")),
         )
     except (KeyError, TypeError, ValueError) as error:
         message = f"observation.in_force: not as it is written ({error!r:.80})"

@@ -15,19 +15,32 @@ from balancedstream.core.decisions import Decision
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import MigrationPolicy
 from balancedstream.core.samples import OperatorId
+from balancedstream.core.scaling.standing import says_the_same
 from balancedstream.core.wire.plan import (
     MAX_KEY_PLACEMENTS,
     UNPLACED,
     KeyPlacement,
     Plan,
+    Standing,
 )
 from balancedstream.core.wire.strict_json import MAX_BYTES
 
 
 def propose(
-    epoch: int, observation: Observation, decision: Decision, spread: MigrationPolicy
+    epoch: int,
+    observation: Observation,
+    decision: Decision,
+    spread: MigrationPolicy,
+    standing: Standing | None = None,
 ) -> Plan | None:
     """The plan that writes down a decision; None if nothing changes, or no plan can be made.
+
+    Args:
+        epoch: of the plan.
+        observation: that was decided on.
+        decision: to write down.
+        spread: of the policy.
+        standing: what the driver may do by itself from then on.
 
     >>> from balancedstream.core.decisions import decide
     >>> from balancedstream.core.policy import Policy
@@ -41,8 +54,8 @@ def propose(
     before, count = observation.in_force, len(decision.executors)
     # One that leaves may be lost before it has left; then Spark replaces it.
     sizes = count != observation.asked or count < len(observation.executors)
-    moves = bool(decision.moving)
-    if before.waits or not (sizes or moves or before.repeat):
+    renews = not says_the_same(standing, before.standing)
+    if before.waits or not (sizes or decision.moving or before.repeat or renews):
         return None
     index = {executor: i for i, executor in enumerate(decision.executors)}
     partition_of = {
@@ -57,7 +70,7 @@ def propose(
             index.get(owners.get(partition, ""), UNPLACED)
             for partition in range(max(owners, default=-1) + 1)
         )
-    plan = Plan(epoch, decision.executors, placement, budget_s=spread.budget_s)
+    plan = Plan(epoch, decision.executors, placement, budget_s=spread.budget_s, standing=standing)
     # Keys of unknown load, which are no longer hot, are dropped first.
     hot = {
         (operator[0], load.key) for operator, loads in decision.key_loads.items() for load in loads

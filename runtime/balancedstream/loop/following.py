@@ -13,7 +13,11 @@ from balancedstream.engine.events import BatchPlanned, RowsWaiting
 from balancedstream.errors import BalancedStreamError
 from balancedstream.loop.ports import FinishedBatch, PlanChannel
 from balancedstream.loop.realizing import PausedError, Realizer, Why
+from balancedstream.loop.sights import Sights
 from balancedstream.record.journal import Journal
+
+MIN_SIGHTS = 3
+"""Nothing is known of rates before the source was seen so many times."""
 
 
 class Follower:
@@ -31,6 +35,8 @@ class Follower:
         self._journal = journal
         self._unreadable = ""
         self._answered: Answer | None = None
+        self._sights = Sights()
+        self._wanted: dict[str, int] = {}
 
     def look_for_plans(self) -> None:
         """Applies a new plan; answers when there is something new to say."""
@@ -41,6 +47,7 @@ class Follower:
 
     def finish_batch(self, batch: FinishedBatch) -> None:
         """Serves what the batch cost, for the operator to decide on."""
+        self._sights.finish_batch(batch.event.sample)
         state = self._realizer.state()
         self._journal.add_measurement(batch.record, state.restore_cost)
         self._journal.add_moves_under_way(state.moving)
@@ -59,10 +66,34 @@ class Follower:
     def see(
         self, event: BatchPlanned | RowsWaiting, executors: Mapping[str, int], now_s: float
     ) -> None:
-        """Does nothing: the operator decides on what ended."""
+        """Adds executors where the plan in force says beforehand that they will be needed."""
+        query = event.query
+        known = self._sights.see(event, now_s)
+        arrivals = self._sights.count_arrivals(query)
+        if not known or len(arrivals.times_s) < MIN_SIGHTS:
+            return
+        interval_s = self._sights.find_interval_s(query)
+        rate = arrivals.rate_now(interval_s)
+        waiting = self._sights.foresee_waiting(query, rate, now_s)
+        self._realizer.expect({query: self._sights.foresee_growth(query, waiting)})
+        standing = self._realizer.standing
+        if standing is None or arrivals.is_rising(interval_s):
+            return
+        if now_s < self._realizer.stood_at_s + standing.patience_s:
+            waiting = 0.0
+        step = standing.find(query, rate, waiting)
+        before, self._wanted[query] = self._wanted.get(query, 0), step.executors if step else 0
+        if step is None or before <= standing.asked:
+            return  # What is seen only once may be chance.
+        reason = (
+            f"standing plan {self._realizer.state().epoch}: {rate:,.0f} rows/s of query {query} "
+            f"come, and {waiting:,.0f} wait when its next batch begins"
+        )
+        self._realizer.stand(step.executors, reason, now_s)
 
     def end_query(self, query: str) -> None:
-        """Nothing is remembered of queries."""
+        """Forgets a query that is over."""
+        self._sights.end_query(query)
 
     def _apply(self, text: str) -> None:
         self._unreadable = ""
@@ -77,6 +108,9 @@ class Follower:
             keys = {placed.query: why for placed in plan.key_placements}
             moves = dict.fromkeys(plan.placement, why)
             self._realizer.apply(plan, Why(moves, scaling=why, keys=keys))
+            if plan.standing is not None:
+                # Also under plans that allow nothing: moves are made for what comes.
+                self._realizer.watch_sources()
             self._journal.add_moves_under_way(self._realizer.state().moving)
         except PausedError:
             pass  # was said when that began; the answer says it again

@@ -8,6 +8,7 @@ on an executor that leaves, or is gone, and has no place in the plan, is placed 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from balancedstream.core.balance.restoring import (
     learn_restore_cost,
 )
 from balancedstream.core.samples import OperatorId, TaskSample
-from balancedstream.core.wire.plan import Answer, Plan, check_order
+from balancedstream.core.wire.plan import Answer, Plan, Standing, Stood, check_order
 from balancedstream.engine.events import BatchFinished
 from balancedstream.errors import BalancedStreamError
 from balancedstream.loop.migrations import Migrations, make_one_step
@@ -100,6 +101,8 @@ class Realizer:
         self._last_batches: dict[str, int] = {}
         self._migrations = Migrations(engine, journal)
         self._count: int | None = None
+        self._stood: Stood | None = None
+        self._stood_at_s = -math.inf
         self._batches_since_asked = 0
         self._retiring: set[str] = set()
         self._idle_reports: Counter[str] = Counter()
@@ -132,7 +135,35 @@ class Realizer:
 
     def answer(self) -> Answer:
         """The answer to the maker of the plans."""
-        return Answer(self._plan.epoch if self._plan else 0, self._refused)
+        return Answer(self._plan.epoch if self._plan else 0, self._refused, stood=self._stood)
+
+    @property
+    def standing(self) -> Standing | None:
+        """What the plan in force allows without another plan; None for nothing."""
+        return None if self._plan is None or self._paused else self._plan.standing
+
+    @property
+    def stood_at_s(self) -> float:
+        """When it last asked for executors without a plan, seconds since the Unix epoch."""
+        return self._stood_at_s
+
+    def stand(self, count: int, reason: str, now_s: float) -> None:
+        """Asks for more executors, as the plan in force allows; the next plans may not know yet.
+
+        Args:
+            count: of executors that there should be.
+            reason: for people.
+            now_s: seconds since the Unix epoch.
+        """
+        live = len(self._engine.executors())
+        asked = live if self._count is None else self._count
+        if self._plan is None or self._paused or count <= asked:
+            return
+        self._stood, self._stood_at_s = Stood(count, now_s, reason), now_s
+        self._engine.set_executor_count(count + len(self._retiring))
+        self._batches_since_asked = 0
+        self._count = count
+        self._journal.add_scale(asked, live, count, "standing", reason)
 
     def apply(self, plan: Plan, why: Why) -> None:
         """Begins to realize a plan; moves of an older plan that it drops end.
@@ -214,6 +245,10 @@ class Realizer:
     def bound(self, query: str, rows: float) -> str:
         """Bounds the rows of a query's next batches; returns why no source takes a bound, or ""."""
         return self._engine.bound(query, rows)
+
+    def watch_sources(self) -> None:
+        """Has the application tell what waits at its sources."""
+        self._engine.watch_sources(wanted=True)
 
     def note_idle(self, query: str) -> None:
         """Notes that a query waits for data."""
@@ -314,6 +349,11 @@ class Realizer:
         live = self._engine.executors()
         asked = len(live) if self._count is None else self._count
         count = len(plan.executors)
+        if self._stood and plan.standing and plan.standing.asked < self._stood.executors:
+            # Its maker did not know of them yet.
+            count = max(count, self._stood.executors)
+        else:
+            self._stood = None
         unnamed = sorted(set(live) - set(plan.executors))
         for executor in unnamed[: max(0, len(live) - count)]:
             self._engine.drain(executor)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from balancedstream.core.balance.loads import OperatorLoad
@@ -17,6 +17,7 @@ from balancedstream.core.samples import BatchSample, OperatorId, StageSample
 from balancedstream.core.scaling.arrivals import Arrivals, Forecast, count_arrivals
 from balancedstream.core.scaling.costs import RECENT_BATCHES, QueryCost, learn
 from balancedstream.core.scaling.workload import sort_batches, waits_for_data
+from balancedstream.core.wire.plan import StandingStep
 
 OBJECTIVE_INTERVALS = 2.5
 """A row waits for one trigger interval, its batch takes another, and a half is for what varies."""
@@ -43,6 +44,7 @@ _BLIND_FULL = 0.7
 _BACK_TO_BACK = 0.95
 _GROWTH = 1.02
 _MAX_BATCHES = 200
+_MOST = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,22 @@ class Demand:
         next_rows = min(self.foreseen.rate * lasts_s, self.batch_rows)
         return lasts_s + self.cost.last(next_rows, slots, scatter=scatter)
 
+    def prepare(self, executors: int, cores: float) -> StandingStep:
+        """Until when so many executors are enough.
+
+        Args:
+            executors: of the application.
+            cores: of all of them.
+        """
+        return StandingStep(
+            self.query,
+            executors,
+            _find_largest(lambda rate: self.steady(cores, rate) <= self.objective_s),
+            _find_largest(
+                lambda rows: replace(self, then_rows=rows).after(cores) <= self.objective_s
+            ),
+        )
+
     def bound(self, cores: float, joined_in_s: float = 0.0) -> float:
         """Rows that the next batch should have at most: half the objective's, or until a join.
 
@@ -191,6 +209,17 @@ class Demand:
             waiting -= rows
             at_s += max(self.cost.last(rows, self.slots(there)), self.trigger_s, 0.2)
         return waiting
+
+
+def _find_largest(fits: Callable[[float], bool]) -> float:
+    """The largest number that fits, to three digits; 0 if not even 1 does."""
+    low, high = 0.0, 1.0
+    while high < _MOST and fits(high):
+        low, high = high, 8.0 * high
+    while high - low > 1.0 and low < 0.999 * high:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return float(int(low))
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ executors gain next to nothing, the verdict names what limits the batch instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from balancedstream.core.balance.loads import OperatorLoad
@@ -66,6 +66,7 @@ class ScalingDecision:
             by what its executors show. Pass it to the next decisions, a new one if it is made.
         bounds: rows that the next batch of each query should have at most.
         growth: busy seconds of the next batch of each query over those of its last one.
+        demands: of all queries; empty if one of them was not measured in full.
     """
 
     executors: int
@@ -77,6 +78,7 @@ class ScalingDecision:
     scale_out: ScaleOut | None = None
     bounds: Mapping[str, float] = field(default_factory=dict)
     growth: Mapping[str, float] = field(default_factory=dict)
+    demands: Sequence[Demand] = ()
 
 
 def decide(
@@ -174,6 +176,7 @@ class _Sizing:
             decision,
             bounds={d.query: d.bound(there, max(0.0, missing_s)) for d in demands if d.trigger_s},
             growth={d.query: d.foresee_growth(there, then) for d in demands},
+            demands=() if self.load.unmeasured else tuple(demands),
         )
 
     def _choose(self, last: ScaleOut | None) -> ScalingDecision:

@@ -23,6 +23,7 @@ from balancedstream.core.wire.strict_json import (
     check_integer,
     check_mapping,
     check_name,
+    check_number,
     check_object,
     check_size,
     check_switch,
@@ -77,6 +78,91 @@ class KeyPlacement:
 
 
 @dataclass(frozen=True, slots=True)
+class StandingStep:
+    """How many executors are enough for a query, and until when.
+
+    Attributes:
+        query: the query's stable name or id.
+        executors: of the application.
+        rows_per_s: they are enough while its rows come no faster than that,
+        waiting_rows: and while no more of them wait.
+    """
+
+    query: str
+    executors: int
+    rows_per_s: float
+    waiting_rows: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the driver may do before the next plan, without asking: add executors.
+
+    Attributes:
+        asked: executors that the maker of the plan knew to be asked for. A driver that has asked
+            for more since does not take its plan for a wish to remove them.
+        steps: of each query, by ascending `executors`; more than those of the last are never asked
+            for.
+    """
+
+    asked: int
+    patience_s: float
+    steps: tuple[StandingStep, ...]
+
+    def __post_init__(self) -> None:
+        check_integer("plan.standing.asked", self.asked, 0)
+        check_number("plan.standing.patience_s", self.patience_s)
+        for position, step in enumerate(self.steps):
+            path = f"plan.standing.steps[{position}]"
+            check_name(f"{path}.query", step.query)
+            check_integer(f"{path}.executors", step.executors, 1)
+            check_number(f"{path}.rows_per_s", step.rows_per_s)
+            check_number(f"{path}.waiting_rows", step.waiting_rows)
+
+    def find(self, query: str, rate: float, waiting_rows: float) -> StandingStep | None:
+        """The first step of a query that is enough, or else its last; None if it has none.
+
+        Args:
+            query: its name or id.
+            rate: rows per second that come.
+            waiting_rows: when its next batch begins, in which executors that are asked for now do
+                not help yet: how long that takes, more rows come.
+
+        >>> steps = tuple(StandingStep("q", n, 100.0 * n, 900.0 * n) for n in (2, 4, 8))
+        >>> standing = Standing(2, 60.0, steps)
+        >>> [standing.find("q", *seen).executors for seen in ((9, 9), (300, 9), (9, 1e9))]
+        [2, 4, 8]
+        """
+        mine = [step for step in self.steps if step.query == query]
+        if not mine:
+            return None
+        rows = waiting_rows * max(1.0, rate / max(mine[0].rows_per_s, 1.0))
+        enough = (s for s in mine if rate <= s.rows_per_s and rows <= s.waiting_rows)
+        return next(enough, mine[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Stood:
+    """Executors that a driver asked for by a standing plan.
+
+    Attributes:
+        executors: that there should be now.
+        at_s: when that was, seconds since the Unix epoch.
+        reason: for people.
+    """
+
+    executors: int
+    at_s: float
+    reason: str
+
+    def __post_init__(self) -> None:
+        check_integer("answer.stood.executors", self.executors, 1)
+        check_number("answer.stood.at_s", self.at_s)
+        if not isinstance(self.reason, str):
+            refuse("answer.stood.reason", "text", self.reason)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Where partitions and keys must be, and how many executors there must be.
 
@@ -94,6 +180,7 @@ class Plan:
         effective_batch: first micro-batch that runs with it; None for as soon as possible.
         sizes: whether the number of executors is the plan's; otherwise it only places, and all
             executors stay.
+        standing: what the driver may do before the next plan; None for nothing.
 
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
@@ -111,6 +198,7 @@ class Plan:
     effective_batch: int | None = None
     budget_s: float = MigrationPolicy.budget_s
     sizes: bool = True
+    standing: Standing | None = None
 
     def __post_init__(self) -> None:
         check_integer("plan.epoch", self.epoch, 1)
@@ -173,6 +261,8 @@ class Plan:
             fields["budget_s"] = self.budget_s
         if not self.sizes:
             fields["sizes"] = False
+        if self.standing is not None:
+            fields["standing"] = asdict(self.standing)
         return write_json(fields)
 
 
@@ -185,6 +275,8 @@ class Answer:
         refused: why the last plan was refused; empty if it was accepted.
         scales: whether the driver adds and removes executors; with Spark's dynamic allocation it
             does not.
+        stood: executors that it asked for by a standing plan, until a plan knows of them; None for
+            none.
 
     Raises:
         InvalidInputError: a value of the wrong type or out of range; the message names the field.
@@ -196,6 +288,7 @@ class Answer:
     epoch: int
     refused: str = ""
     scales: bool = True
+    stood: Stood | None = None
 
     def __post_init__(self) -> None:
         check_integer("answer.epoch", self.epoch, 0)
@@ -212,6 +305,8 @@ class Answer:
         fields = {**_ASKED_OF_ANSWERS, "epoch": self.epoch, "refused": self.refused}
         if not self.scales:
             fields["scales"] = False
+        if self.stood is not None:
+            fields["stood"] = asdict(self.stood)
         text = write_json(fields)
         check_size("answer", len(text))
         return text
@@ -256,13 +351,13 @@ def parse_plan(text: str | bytes) -> Plan:
     >>> parse_plan('{"epohc": 3}')
     Traceback (most recent call last):
     balancedstream.errors.InvalidInputError: plan.epohc: unknown field, allowed are epoch, \
-executors, placement, routes, effective_batch, budget_s, sizes, strategy, batch_size
+executors, placement, routes, effective_batch, budget_s, sizes, standing, strategy, batch_size
     """
     fields = check_object(
         "plan",
         read_json("plan", text),
         required=("epoch", "executors", "placement", "routes"),
-        optional=("effective_batch", "budget_s", "sizes", *_PASSED_OVER),
+        optional=("effective_batch", "budget_s", "sizes", "standing", *_PASSED_OVER),
     )
     for name in _PASSED_OVER:
         fields.pop(name, None)
@@ -284,6 +379,7 @@ executors, placement, routes, effective_batch, budget_s, sizes, strategy, batch_
         for position, entry in enumerate(placed)
     )
     executors = check_array("plan.executors", fields["executors"])
+    fields["standing"] = parse_standing("plan.standing", fields.get("standing"))
     return Plan(
         **fields
         | {"executors": executors, "placement": placement, "key_placements": key_placements}
@@ -301,10 +397,35 @@ def parse_answer(text: str | bytes) -> Answer:
     7
     """
     given = check_mapping("answer", read_json("answer", text))
-    known = {name: given[name] for name in ("epoch", "refused", "scales") if name in given}
-    return Answer(
-        **check_object("answer", known, required=("epoch", "refused"), optional=("scales",))
+    known = {name: given[name] for name in ("epoch", "refused", "scales", "stood") if name in given}
+    answer = check_object(
+        "answer", known, required=("epoch", "refused"), optional=("scales", "stood")
     )
+    if "stood" in answer:
+        names = ("executors", "at_s", "reason")
+        stood = check_object("answer.stood", answer["stood"], required=names, optional=())
+        answer["stood"] = Stood(**stood)
+    return Answer(**answer)
+
+
+def parse_standing(path: str, given: object) -> Standing | None:
+    """Read what a driver may do by itself; None for nothing.
+
+    Raises:
+        InvalidInputError: it is not as it is written; the message names the field.
+
+    >>> parse_standing("standing", {"asked": 2, "patience_s": 60.0, "steps": []})
+    Standing(asked=2, patience_s=60.0, steps=())
+    """
+    if given is None:
+        return None
+    fields = check_object(path, given, required=("asked", "patience_s", "steps"), optional=())
+    names = ("query", "executors", "rows_per_s", "waiting_rows")
+    steps = tuple(
+        StandingStep(**check_object(f"{path}.steps[{position}]", step, required=names, optional=()))
+        for position, step in enumerate(check_array(f"{path}.steps", fields["steps"]))
+    )
+    return Standing(fields["asked"], fields["patience_s"], steps)
 
 
 def _operator_id(path: str, name: str) -> int:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from balancedstream.core.samples import LARGEST
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
 
 MAX_BYTES = 512 * 1024
@@ -105,6 +106,12 @@ def check_integer(path: str, value: object, least: int, most: int = _MAX_INTEGER
     """Checks that a value is an integer within limits, both inclusive."""
     if type(value) is not int or not least <= value <= most:
         refuse(path, f"an integer from {least} to {most}", value)
+
+
+def check_number(path: str, value: object) -> None:
+    """Checks that a value is a number from 0 on that is not absurd."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LARGEST:
+        refuse(path, f"a number from 0 to {LARGEST:.0e}", value)
 
 
 def check_switch(path: str, value: object) -> None:

@@ -15,6 +15,9 @@ from balancedstream.core.wire.plan import (
     Answer,
     KeyPlacement,
     Plan,
+    Standing,
+    StandingStep,
+    Stood,
     check_order,
     parse_answer,
     parse_plan,
@@ -37,6 +40,17 @@ GOOD: dict[str, Any] = {
     "routes": [{"query": "clicks", "key": '"de"', "partition": 3}],
     "strategy": "budgeted",
 }
+
+
+figures = st.floats(0, 1e17)
+standings = st.builds(
+    Standing,
+    st.integers(0, 1000),
+    figures,
+    st.lists(
+        st.builds(StandingStep, names, st.integers(1, 1000), figures, figures), max_size=4
+    ).map(tuple),
+)
 
 
 @st.composite
@@ -63,11 +77,26 @@ def plans(draw: st.DrawFn) -> Plan:
         key_placements=tuple(routes),
         effective_batch=draw(st.none() | st.integers(0, 2**53 - 1)),
         sizes=draw(st.booleans()),
+        standing=draw(st.none() | standings),
     )
 
 
 def small_plan(epoch: int, owner: str = "a", effective_batch: int | None = None) -> Plan:
     return Plan(epoch, (owner,), {("q", 0): (0,)}, effective_batch=effective_batch)
+
+
+def allow(**fields: object) -> dict[str, object]:
+    """The fields of a plan with a standing plan."""
+    return {"standing": {"asked": 1, "patience_s": 60.0, "steps": [], **fields}}
+
+
+def step(**fields: object) -> dict[str, object]:
+    """The fields of a plan with one step of a standing plan."""
+    good = {"query": "q", "executors": 2, "rows_per_s": 9.0, "waiting_rows": 99.0}
+    return allow(steps=[{**good, **fields}])
+
+
+STOOD = {"executors": 3, "at_s": 1.0, "reason": "rows wait"}
 
 
 def changed(**fields: object) -> str:
@@ -109,6 +138,11 @@ def test_every_plan_has_what_a_driver_of_release_0_1_0_requires() -> None:
 
 def test_an_answer_of_release_0_1_0_is_read_and_what_it_says_beside_is_passed_over() -> None:
     assert parse_answer(ANSWER_OF_0_1_0) == Answer(2)
+
+
+def test_what_a_driver_asked_for_by_itself_is_read_as_it_is_written() -> None:
+    answer = Answer(2, stood=Stood(3, 1.0, "rows wait"))
+    assert parse_answer(answer.to_json()) == answer
 
 
 def test_an_operator_of_release_0_1_0_reads_an_answer_that_refuses_a_plan() -> None:
@@ -171,6 +205,20 @@ def test_a_plan_says_who_owns_which_partition() -> None:
         ({"epoch": "7"}, r"^plan\.epoch: must be an integer"),
         ({"effective_batch": -1}, r"^plan\.effective_batch: must be an integer from 0"),
         ({"sizes": 0}, r"^plan\.sizes: must be true or false, not 0"),
+        ({"standing": 0}, r"^plan\.standing: must be an object"),
+        ({"standing": {"asked": 1}}, r"^plan\.standing\.patience_s: is missing"),
+        (
+            {"standing": {"asked": -1, "patience_s": 60.0, "steps": []}},
+            r"^plan\.standing\.asked: must be an integer",
+        ),
+        (
+            {"standing": {"asked": 1, "patience_s": 60.0, "steps": [1]}},
+            r"^plan\.standing\.steps\[0\]: must be an obj",
+        ),
+        (step(executors=0), r"^plan\.standing\.steps\[0\]\.executors: must be an integer from 1"),
+        (step(rows_per_s=-1), r"^plan\.standing\.steps\[0\]\.rows_per_s: must be a number from 0"),
+        (step(waiting_rows="9"), r"^plan\.standing\.steps\[0\]\.waiting_rows: must be a number"),
+        (step(query=""), r"^plan\.standing\.steps\[0\]\.query: must be text"),
         ({"executors": "1"}, r"^plan\.executors: must be an array"),
         ({"executors": ["1", 4]}, r"^plan\.executors\[1\]: must be text that is not empty"),
         ({"executors": ["1", ""]}, r"^plan\.executors\[1\]: must be text that is not empty"),
@@ -258,6 +306,11 @@ def test_json_that_is_no_object_is_refused(text: str) -> None:
         ({"epoch": 0.5}, r"^answer\.epoch: must be an integer"),
         ({"refused": None}, r"^answer\.refused: must be text"),
         ({"scales": "no"}, r"^answer\.scales: must be true or false"),
+        ({"stood": 3}, r"^answer\.stood: must be an object"),
+        ({"stood": {"executors": 3, "at_s": 1.0}}, r"^answer\.stood\.reason: is missing"),
+        ({"stood": {**STOOD, "executors": 0}}, r"^answer\.stood\.executors: must be an integer"),
+        ({"stood": {**STOOD, "at_s": -1}}, r"^answer\.stood\.at_s: must be a number from 0"),
+        ({"stood": {**STOOD, "reason": 1}}, r"^answer\.stood\.reason: must be text"),
     ],
     ids=str,
 )
@@ -276,7 +329,9 @@ def test_a_wrong_field_of_an_answer_is_refused_by_name(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),
         lambda inner: (
             st.lists(inner, max_size=3)
-            | st.dictionaries(st.sampled_from([*GOOD, "x", "0"]), inner, max_size=6)
+            | st.dictionaries(
+                st.sampled_from([*GOOD, "standing", "asked", "steps", "x", "0"]), inner, max_size=6
+            )
         ),
     ).map(json.dumps)
 )

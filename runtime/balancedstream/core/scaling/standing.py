@@ -1,0 +1,100 @@
+"""Standing plans: what a driver may do before it hears of its operator again.
+
+Latency-conscious systems prepare a reconfiguration ahead of time, so that nothing has to be agreed
+on when it is needed (`papers.md`). To do so for the number of executors is our own design: the
+operator, which sees a batch up to half a minute later than the driver, says beforehand how many
+executors are enough, and until when.
+"""
+
+from __future__ import annotations
+
+import math
+
+from balancedstream.core.observations import Observation
+from balancedstream.core.policy import ScalingPolicy
+from balancedstream.core.scaling.executors import HOLD_S, SCALE_OUT_FACTOR, ScalingDecision
+from balancedstream.core.scaling.verdicts import LIMITS
+from balancedstream.core.wire.plan import Standing, StandingStep
+
+GROWTH = 1.25
+"""Each step has so many times the executors of the step before."""
+
+OTHERWISE = 0.8
+"""A plan is made anew for its steps if a limit of one is less than this part of what it was, or if
+that is less than this part of what it is now."""
+
+
+def prepare_standing(
+    seen: Observation, scaling: ScalingDecision, limits: ScalingPolicy
+) -> Standing | None:
+    """Until when each number of executors is enough, from the one that was decided on.
+
+    Args:
+        seen: the observation.
+        scaling: the decision on it.
+        limits: of the policy.
+
+    Returns:
+        None if the driver is to add none: the policy does not, there are as many as may be, more of
+        them would not help, some were removed just now, or it was decided that more have to wait.
+    """
+    count = max(1, scaling.executors)
+    most = min(limits.max_executors, SCALE_OUT_FACTOR * count)
+    if not limits.acts or most <= count or not scaling.demands or scaling.verdict in LIMITS:
+        return None
+    changed_s = -math.inf if seen.last_scaled_s is None else seen.last_scaled_s
+    if scaling.executors < seen.asked or (seen.last_removed and seen.now_s - changed_s < HOLD_S):
+        return None
+    cores = sum(seen.executors.values()) / len(seen.executors)
+    sizes = [count]
+    while sizes[-1] < most:
+        sizes.append(min(most, max(sizes[-1] + 1, math.ceil(GROWTH * sizes[-1]))))
+    steps: list[StandingStep] = []
+    for demand in scaling.demands:
+        mine = [demand.prepare(n, n * cores) for n in sizes]
+        if demand.foreseen.ahead > mine[0].rows_per_s or demand.then_rows > mine[0].waiting_rows:
+            return None
+        steps += mine
+    patience_s = seen.start_s + max(demand.objective_s for demand in scaling.demands)
+    return Standing(seen.asked, patience_s, tuple(steps))
+
+
+def says_the_same(standing: Standing | None, before: Standing | None) -> bool:
+    """Whether a standing plan is so near to the one in force that it needs no plan of its own.
+
+    >>> from balancedstream.core.wire.plan import StandingStep
+    >>> old, near, far = (
+    ...     Standing(2, 60.0, (StandingStep("q", 2, rate, 900.0),)) for rate in (100.0, 90.0, 70.0))
+    >>> says_the_same(near, old), says_the_same(far, old)
+    (True, False)
+    """
+    if standing is None or before is None or standing.asked != before.asked:
+        return standing == before
+    if len(standing.steps) != len(before.steps):
+        return False
+    for new, old in zip(standing.steps, before.steps, strict=True):
+        if (new.query, new.executors) != (old.query, old.executors):
+            return False
+        limits = (new.rows_per_s, old.rows_per_s), (new.waiting_rows, old.waiting_rows)
+        if any(min(pair) < OTHERWISE * max(pair) for pair in limits):
+            return False
+    return True
+
+
+def describe_standing(standing: Standing) -> str:
+    """A standing plan for people.
+
+    >>> from balancedstream.core.wire.plan import StandingStep
+    >>> describe_standing(Standing(2, 60.0, (StandingStep("q", 2, 150.0, 4000.0),
+    ...                                     StandingStep("q", 3, 230.0, 9000.0))))
+    'q: 2 executors up to 150 rows/s and 4,000 waiting rows, beyond that up to 3'
+    """
+    texts = []
+    for query in dict.fromkeys(step.query for step in standing.steps):
+        mine = [step for step in standing.steps if step.query == query]
+        first, most = mine[0], mine[-1].executors
+        texts.append(
+            f"{query}: {first.executors} executors up to {first.rows_per_s:,.0f} rows/s and "
+            f"{first.waiting_rows:,.0f} waiting rows, beyond that up to {most}"
+        )
+    return "; ".join(texts)

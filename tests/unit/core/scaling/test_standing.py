@@ -1,0 +1,89 @@
+"""Until when a number of executors is enough, so that a driver may act before it is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from balancedstream.core.observations import Observation
+from balancedstream.core.policy import ScalingPolicy
+from balancedstream.core.samples import BatchSample
+from balancedstream.core.scaling.arrivals import Arrivals, Forecast
+from balancedstream.core.scaling.costs import QueryCost, StageCost
+from balancedstream.core.scaling.demand import Demand
+from balancedstream.core.scaling.executors import ScalingDecision
+from balancedstream.core.scaling.standing import prepare_standing
+from balancedstream.core.scaling.verdicts import LIMITS, Verdict
+
+LIMITED = ScalingPolicy(max_executors=20)
+SEEN = Observation(10.0, {"a": 1}, requested=1)
+
+
+def demand(row_s: float = 0.05, rate: float = 100.0, tasks: int = 64) -> Demand:
+    """A query with a trigger interval of 10 s, whose rows take so long."""
+    cost = QueryCost(2.0, row_s, {"gaps": 0.5}, {"source": StageCost(1.0, tasks, 1.0 / tasks)})
+    recent = [BatchSample("q", 1, 10.0, 5.0, int(rate * 10), 10.0, 0.0, 10.0)]
+    arrivals = Arrivals((0.0, 10.0), (0.0, 10.0 * rate))
+    foreseen = Forecast(rate, rate, "as now")
+    return Demand("q", cost, arrivals, foreseen, 10.0, 25.0, recent, 0.0, None, 0.0, 10.0)
+
+
+def decided(count: int, *demands: Demand, verdict: Verdict = Verdict.STEADY) -> ScalingDecision:
+    return ScalingDecision(count, verdict, "", demands=demands)
+
+
+@given(st.floats(0.001, 0.2), st.integers(1, 12), st.floats(1.0, 1e4), st.floats(0.0, 1e5))
+@settings(max_examples=60)
+def test_the_first_step_that_is_enough_meets_the_objective_and_the_one_before_does_not(
+    row_s: float, count: int, rate: float, rows: float
+) -> None:
+    query = demand(row_s)
+    standing = prepare_standing(SEEN, decided(count, query), LIMITED)
+    assume(standing is not None)
+    assert standing is not None
+    assert (standing.asked, standing.patience_s) == (1, 45.0)
+    sizes = [step.executors for step in standing.steps]
+    assert (sizes[0], sizes[-1]) == (count, min(20, 8 * count))
+    assert sizes == sorted(set(sizes))
+    # Those that are there keep up, or the next batch takes so much longer.
+    behind = max(1.0, rate / max(standing.steps[0].rows_per_s, 1.0))
+    found = standing.find("q", rate, rows / behind)
+    assert found is not None
+
+    def meets(executors: int, slack: float) -> bool:
+        waits = replace(query, then_rows=rows * slack).after(executors)
+        return max(query.steady(executors, rate * slack), waits) <= query.objective_s
+
+    if found.executors < sizes[-1]:
+        assert meets(found.executors, 0.99)
+    before = sizes.index(found.executors) - 1
+    if before >= 0:
+        # Limits are whole rows.
+        assert not meets(sizes[before], 1.01 + 1.0 / min(rate, rows + 1.0))
+
+
+def test_where_more_are_needed_already_it_was_decided_whether_they_come() -> None:
+    assert prepare_standing(SEEN, decided(4, demand()), LIMITED) is None
+    assert prepare_standing(SEEN, decided(8, demand()), LIMITED) is not None
+    waits = replace(demand(), then_rows=1e5)
+    assert prepare_standing(SEEN, decided(8, waits), LIMITED) is None
+
+
+def test_what_was_removed_just_now_is_not_added_again() -> None:
+    removed = replace(SEEN, last_removed=True, last_scaled_s=-100.0)
+    assert prepare_standing(removed, decided(8, demand()), LIMITED) is None
+    assert prepare_standing(replace(removed, now_s=21.0), decided(8, demand()), LIMITED)
+    assert prepare_standing(replace(SEEN, requested=9), decided(8, demand()), LIMITED) is None
+
+
+def test_none_is_added_by_itself_where_the_policy_or_something_else_limits() -> None:
+    query = demand()
+    assert prepare_standing(SEEN, decided(20, query), LIMITED) is None
+    assert prepare_standing(SEEN, decided(4), LIMITED) is None
+    for mode in ("advise", "off"):
+        limited = replace(LIMITED, mode=mode)
+        assert prepare_standing(SEEN, decided(4, query), limited) is None
+    for verdict in LIMITS:
+        assert prepare_standing(SEEN, decided(4, query, verdict=verdict), LIMITED) is None
