@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from programs import PROMETHEUS, find_tool
@@ -59,7 +60,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
 def decide(found: Measurement) -> Decision:
     given = DecisionInput(plan=None, past=Past(2))
-    return choose_plan(found, POLICY, given, 1).decision
+    decision = choose_plan(found, POLICY, given, 1).decision
+    # Of older batches, fewer are known by then, so that their costs differ a little.
+    return replace(decision, scaling=replace(decision.scaling, growth={}, demands=()))
 
 
 @pytest.mark.parametrize("every_s", EVERY_S)

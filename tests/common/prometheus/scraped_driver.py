@@ -100,12 +100,15 @@ def check(found: Measurement) -> None:
     assert len(numbers) == len(set(numbers))
     assert sum(b.input_rows for b in found.batches) == sum(map(rows_of, numbers))
     assert {b.duration_s for b in found.batches} <= {DURATION_S}
-    for number in {t.batch for t in found.tasks} | {s.batch for s in found.stages}:
+    for number in {t.batch for t in found.tasks}:
         tasks = {t.partition: t for t in found.tasks if t.batch == number}
         assert {p: (t.executor, t.busy_s, t.records) for p, t in tasks.items()} == {
             p: (PLACES[p], cost_s, rows_of(p)) for p, cost_s in COSTS_S.items()
         }
-        (stage,) = (s for s in found.stages if s.batch == number)
+    measured = [stage.batch for stage in found.stages]
+    assert len(measured) == len(set(measured))
+    assert {t.batch for t in found.tasks} <= set(measured)
+    for stage in found.stages:
         assert stage.executor_busy_s == STAGE_S
         assert (stage.tasks, stage.longest_s) == (len(COSTS_S), COSTS_S[0])
 

@@ -125,7 +125,9 @@ class Oracles:
         self.note(f"plan {plan.epoch}: {len(plan.executors)} executors {plan.executors}")
         if old is not None and plan.epoch < old.epoch:
             self.add("an epoch fell", f"from {old.epoch} to {plan.epoch}")
-        self._largest = max(self._largest, len(plan.executors))
+        steps = plan.standing.steps if plan.standing else ()
+        allowed = max((step.executors for step in steps), default=0)
+        self._largest = max(self._largest, len(plan.executors), allowed)
         # What was lost is put back, whatever the bounds are by now, and of two operators one may
         # know an older plan; the next plan heeds them.
         if plan not in (old, *self._written):
@@ -223,7 +225,7 @@ class Oracles:
                 yield resource, read_spec(resource["spec"])
 
     def check_request(self, application: Application) -> None:
-        """Spark is asked for no more than the largest plan, and those that leave."""
+        """Spark is asked for no more than the largest plan allows, and those that leave."""
         asked = application.target - len(application.draining)
         if asked > max(self._largest, application.at_start):
             self.add("too many executors requested", f"{asked}, planned were {self._largest}")

@@ -139,7 +139,10 @@ class Arrivals:
         losses = dict.fromkeys(FORECASTS, 0.0)
         end_s = self.times_s[-1] - ahead_s
         step_s = max(interval_s, self.covered_s / _TRIALS)
-        while end_s >= self.times_s[0] + interval_s:
+        span_s = 2.0 * max(_TREND_S, ahead_s + interval_s / 2)
+        # Before that, the trend was not known.
+        known_s = span_s if self.covered_s > 2.0 * span_s else interval_s
+        while end_s >= self.times_s[0] + known_s:
             came, level = self.rate(interval_s, end_s + ahead_s), self.rate(interval_s, end_s)
             trend = self._follow_trend(end_s, ahead_s + interval_s / 2, level)
             for way in FORECASTS:

@@ -8,12 +8,13 @@ own time stays. DS2 knows the true cost of a row; the rest of the model is our o
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 
 from balancedstream.core.samples import BatchSample, StageKind, StageSample, TaskSample
 
@@ -31,6 +32,9 @@ _LARGEST_FIXED = 0.9
 
 _SCATTER_AT = 0.8
 """The batch that is foreseen is longer than in this part of the recent ones."""
+
+_CHANCE = 2.0
+"""Batches differ from the usual ones if by more than so many standard errors."""
 
 _UNKNOWN_SCATTER = 1.1
 _MIN_RATIOS = 10
@@ -76,13 +80,12 @@ class QueryCost:
 
     Attributes:
         fixed_s: busy seconds of a batch without rows.
-        row_s: busy seconds of a row, by the last batches.
+        row_s: busy seconds of a row.
         driver_s: seconds of a batch without a task, by what the driver does.
         stages: the stages of a batch.
         pace: what tasks take of a batch over what the model says, in a usual batch.
         scatter: the same in a long batch, over that in a usual one; at least 1.
         cores: on which all of the batches ran that say what a row costs.
-        usual_row_s: busy seconds of a row, by many batches; 0 if they are not known.
 
     >>> cost = QueryCost(4.0, 0.01, {"planning": 1.0}, {"source": StageCost(1.0, 64, 0.03)})
     >>> round(cost.last(600, slots=1), 2), round(cost.last(600, slots=5), 2)
@@ -98,7 +101,6 @@ class QueryCost:
     pace: float = 1.0
     scatter: float = 1.0
     cores: float = 0.0
-    usual_row_s: float = 0.0
 
     @property
     def idle_s(self) -> float:
@@ -208,7 +210,7 @@ def learn(
         scatter = max(1.0, sorted(ratios)[int(_SCATTER_AT * len(ratios))] / median(ratios))
     return QueryCost(
         fixed_s,
-        _average_row(recent, fixed_s),
+        _estimate_row(measured, fixed_s),
         {
             "asking the sources what is new": fmean(m.batch.offsets_s for m in recent),
             "planning": fmean(m.batch.planning_s for m in recent),
@@ -216,10 +218,9 @@ def learn(
             "starting jobs and code on the driver": fmean(m.batch.gaps_s for m in recent),
         },
         {kind: _average_stage(kind, recent) for kind in sorted(recent[-1].stages)},
-        min(max(median(ratios[-RECENT_BATCHES:]), 0.5), 2.0),
+        min(max(median(ratios[-RECENT_BATCHES:]), 1.0), 2.0),
         scatter,
         min(len(m.executors) for m in recent) * cores,
-        _average_row(measured, fixed_s),
     )
 
 
@@ -245,6 +246,16 @@ def _find_start(points: Sequence[tuple[float, float, float]]) -> float | None:
         return None
     slope = sum(w * (x - mean_x) * (y - mean_y) for x, y, w in points) / spread
     return min(max(0.0, mean_y - slope * mean_x), mean_y)
+
+
+def _estimate_row(measured: Sequence[_Measured], fixed_s: float) -> float:
+    """Busy seconds of a row: of the last batches, if chance does not explain how they differ."""
+    recent = measured[-RECENT_BATCHES:]
+    lately, usual = (_average_row(batches, fixed_s) for batches in (recent, measured))
+    if len(measured) < _MIN_RATIOS:
+        return lately
+    scatter = stdev(_average_row([m], fixed_s) for m in measured)
+    return lately if abs(lately - usual) > _CHANCE * scatter / math.sqrt(len(recent)) else usual
 
 
 def _average_row(batches: Sequence[_Measured], fixed_s: float) -> float:

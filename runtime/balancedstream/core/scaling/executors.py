@@ -299,9 +299,7 @@ class _Sizing:
         peaks = {}
         for d in self.load.demands:
             peak = d.arrivals.find_peak(d.interval_s, self.seen.now_s - delay_s)
-            # What few batches say of the cost of a row may be less than it is.
-            dearer = max(1.0, d.cost.usual_row_s / d.cost.row_s)
-            peaks[d.query] = ROOM * dearer * max(d.foreseen.ahead, peak)
+            peaks[d.query] = ROOM * max(d.foreseen.ahead, peak)
         return self._find_fewest(1, self.asked, peaks)
 
     def _describe_failure(self, last: ScaleOut) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from random import Random
 
@@ -11,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.balance.loads import measure, prune
+from balancedstream.core.decisions import Decision
 from balancedstream.core.observations import Observation
+from balancedstream.core.past import Past
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, StageSample, TaskSample
 from balancedstream.core.scaling.executors import HOLD_S, ScalingDecision, decide
+from balancedstream.core.wire.plan import Plan
 
 ROW_S = 0.001
 PARTITIONS = 48
@@ -40,11 +43,10 @@ class Stream:
     waiting: float = 0.0
     batch: int = 0
     started_s: float | None = None
-    changed_s: float | None = None
     batches: list[BatchSample] = field(default_factory=list)
     tasks: list[TaskSample] = field(default_factory=list)
     stages: list[StageSample] = field(default_factory=list)
-    removed: bool = False
+    past: Past = Past()  # noqa: RUF009 - frozen
     changes: list[tuple[float, int, str]] = field(default_factory=list)
 
     def run(self, seconds: float) -> None:
@@ -52,11 +54,14 @@ class Stream:
         while self.now_s < end_s:
             self._run_batch()
             decision = self._decide()
-            if decision.executors != self.executors:
+            changes = decision.executors != self.executors
+            names = tuple(str(number) for number in range(decision.executors))
+            plan = Plan(self.batch, names, {}) if changes else None
+            past = replace(self.past, requested=self.executors)
+            self.past = past.after(Decision({}, {}, decision, names, {}), plan, self.now_s, {})
+            if changes:
                 self.changes.append((self.now_s, decision.executors, decision.reason))
-                self.removed = decision.executors < self.executors
                 self.executors = decision.executors
-                self.changed_s = self.now_s
 
     @property
     def oracle(self) -> int:
@@ -111,8 +116,10 @@ class Stream:
             live,
             batches=tuple(self.batches),
             stages=tuple(self.stages),
-            last_scaled_s=self.changed_s,
-            last_removed=self.removed,
+            last_scaled_s=self.past.scaled_at_s,
+            last_removed=self.past.removed,
+            scale_in_delay_s=self.past.delay_s,
+            last_scale_out=self.past.scale_out,
         )
         loads = measure(self.tasks, live, self.policy, self.now_s)
         return decide(observation, loads, self.policy)
