@@ -231,6 +231,7 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
         last_scaled_s=inputs.past.scaled_at_s,
         last_removed=inputs.past.removed,
         scale_in_delay_s=inputs.past.delay_s,
+        room=inputs.past.room,
         start_s=inputs.past.start_s,
         keys=measurement.keys,
         stages=measurement.stages,

@@ -89,7 +89,9 @@ _PAST = {
     "planned_after": "planned_after",
     "moved": "moved",
     "removed": "removed",
+    "promised": "promised",
     "delay_s": "delay_s",
+    "room": "room",
     "start_s": "start_s",
     "starting": "starting",
 }
@@ -149,7 +151,8 @@ def read_record(text: str) -> Record | None:
 
     >>> read_record(Record(48, epoch=3).write())
     Record(partitions=48, epoch=3, past=Past(requested=None, scaled_at_s=None, scale_out=None, \
-planned_after={}, moved=False, removed=False, delay_s=60.0, start_s=20.0, starting=False), \
+planned_after={}, moved=False, removed=False, promised={}, delay_s=60.0, \
+room=1.1, start_s=20.0, starting=False), \
 planned_s=0.0, known_refusal='', refusals=Refusals(driver='', count=0, \
 keys=(), all_keys=False, plain=False), \
 approved='', application='')

@@ -27,6 +27,10 @@ MIN_DELAY_S = 60.0
 MAX_DELAY_S = 300.0
 """Executors stay for the highest need of as many seconds, by what earlier removals taught."""
 
+MIN_ROOM, MAX_ROOM = 1.1, 1.6
+"""Those that stay after a removal meet the objective also at so many times the highest rate, by
+what earlier removals taught."""
+
 START_S = 20.0
 """Until a first start was seen, executors are taken to need so long."""
 
@@ -97,6 +101,7 @@ class Observation:
             epoch; None if it never changed.
         last_removed: whether that change removed some.
         scale_in_delay_s: seconds of which the highest need keeps executors.
+        room: executors that stay meet the objective also at so many times that need.
         start_s: seconds from the request of executors until they take work.
         last_scale_out: expected effect of the last scale-out; None if there was none.
         keys: samples of hot keys in the measuring window, any order; operators with keys that
@@ -125,6 +130,7 @@ class Observation:
     last_scaled_s: float | None = None
     last_removed: bool = False
     scale_in_delay_s: float = MIN_DELAY_S
+    room: float = MIN_ROOM
     start_s: float = START_S
     keys: tuple[KeySample, ...] = ()
     stages: tuple[StageSample, ...] = ()

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from balancedstream.core.decisions import Decision
-from balancedstream.core.observations import MAX_DELAY_S, MIN_DELAY_S, START_S, ScaleOut
+from balancedstream.core.observations import (
+    MAX_DELAY_S,
+    MAX_ROOM,
+    MIN_DELAY_S,
+    MIN_ROOM,
+    START_S,
+    ScaleOut,
+)
+from balancedstream.core.scaling.executors import ScalingDecision
 from balancedstream.core.wire.plan import Plan
 
 MAX_START_S = 600.0
@@ -16,6 +24,7 @@ MAX_START_S = 600.0
 REGRET_S = 240.0
 """If executors are added so soon after some were removed, that was too early."""
 
+_MORE_ROOM = 0.1
 _LEARNS = 0.3
 _FORGETS = 0.8
 
@@ -31,8 +40,12 @@ class Past:
         planned_after: last finished batch of each query when the last plan was made.
         moved: whether that plan moved anything, so that older batches show loads that are gone.
         removed: whether the last change of the number removed executors.
+        promised: rows per second of each query for which those that stayed were to be enough;
+            empty if the last change of the number removed none for that reason.
         delay_s: seconds of which the highest need keeps executors; twice as long after a removal
-            that was regretted, and a fifth shorter after one that was not.
+            that was regretted because more rows came, and a fifth shorter after one that was not.
+        room: executors that stay meet the objective also at so many times that need; more after a
+            removal that was regretted although no more rows came, less after one that was not.
         start_s: seconds from the request of executors until they take work, by the last starts.
         starting: whether executors that were added are not all there.
     """
@@ -43,7 +56,9 @@ class Past:
     planned_after: Mapping[str, int] = field(default_factory=dict)
     moved: bool = False
     removed: bool = False
+    promised: Mapping[str, float] = field(default_factory=dict)
     delay_s: float = MIN_DELAY_S
+    room: float = MIN_ROOM
     start_s: float = START_S
     starting: bool = False
 
@@ -84,11 +99,9 @@ class Past:
         if plan is None:
             return past
         count, before = len(plan.executors), self.requested or 0
-        if self.removed and count > before and passed_s < REGRET_S:
-            past = replace(past, delay_s=min(MAX_DELAY_S, 2.0 * past.delay_s))
-        elif self.removed and count != before:
-            past = replace(past, delay_s=max(MIN_DELAY_S, _FORGETS * past.delay_s))
         changed = count != before
+        if self.removed and changed:
+            past = past._learn(decision.scaling, count > before, passed_s)
         return replace(
             past,
             requested=count,
@@ -98,5 +111,20 @@ class Past:
             # An executor that leaves hands over its partitions, whatever balancing decided.
             moved=changed or bool(decision.moving),
             removed=count < before if changed else past.removed,
+            promised=dict(decision.scaling.enough_for) if changed else past.promised,
             starting=count > before or (past.starting and not changed),
+        )
+
+    def _learn(self, decision: ScalingDecision, added: bool, passed_s: float) -> Past:
+        """With what a change of the number teaches about the removal before it."""
+        rates = {demand.query: demand.foreseen.rate for demand in decision.demands}
+        kept = all(rates.get(q, math.inf) <= rate for q, rate in self.promised.items())
+        if added and self.promised and kept:
+            return replace(self, room=min(MAX_ROOM, self.room + _MORE_ROOM))
+        if added and passed_s < REGRET_S:
+            return replace(self, delay_s=min(MAX_DELAY_S, 2.0 * self.delay_s))
+        return replace(
+            self,
+            delay_s=max(MIN_DELAY_S, _FORGETS * self.delay_s),
+            room=max(MIN_ROOM, 1.0 + _FORGETS * (self.room - 1.0)),
         )

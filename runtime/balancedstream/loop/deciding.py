@@ -220,6 +220,7 @@ class Decider:
             last_scaled_s=self._past.scaled_at_s,
             last_removed=self._past.removed,
             scale_in_delay_s=self._past.delay_s,
+            room=self._past.room,
             start_s=self._past.start_s,
             keys=tuple(self._keys),
             stages=tuple(self._stages),

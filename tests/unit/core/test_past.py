@@ -5,8 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from balancedstream.core.decisions import Decision
-from balancedstream.core.observations import MAX_DELAY_S, MIN_DELAY_S, START_S, ScaleOut
+from balancedstream.core.observations import (
+    MAX_DELAY_S,
+    MAX_ROOM,
+    MIN_DELAY_S,
+    MIN_ROOM,
+    START_S,
+    ScaleOut,
+)
 from balancedstream.core.past import Past
+from balancedstream.core.scaling.arrivals import Arrivals, Forecast
+from balancedstream.core.scaling.costs import QueryCost
+from balancedstream.core.scaling.demand import Demand
 from balancedstream.core.scaling.executors import ScalingDecision
 from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream.core.wire.plan import Plan
@@ -65,6 +75,38 @@ def test_a_removal_that_was_not_regretted_shortens_it_again() -> None:
     assert change(replace(removed, requested=3, delay_s=MIN_DELAY_S), 2, 700.0).delay_s == (
         MIN_DELAY_S
     )
+
+
+def foresee(rate: float) -> Demand:
+    """What a query demands whose rows come at this rate."""
+    cost = QueryCost(0.0, 0.001, {}, {})
+    forecast = Forecast(rate, 2.0 * rate, "as now and 100%")
+    return Demand("q", cost, Arrivals((), ()), forecast, 10.0, 25.0, (), 0.0, None, 0.0, 0.0)
+
+
+def add_after_promise(rate: float, at_s: float) -> Past:
+    """The past after those that stayed were to be enough for 110 rows/s, and were not."""
+    fewer = replace(decide(1, None).scaling, enough_for={"q": 110.0})
+    removed = PAST.after(replace(decide(1, None), scaling=fewer), plan(1), 500.0, BATCHES)
+    assert removed.promised == {"q": 110.0}
+    more = replace(decide(2, None).scaling, demands=(foresee(rate),))
+    return removed.after(replace(decide(2, None), scaling=more), plan(2), at_s, BATCHES)
+
+
+def test_executors_that_were_not_enough_for_what_was_promised_leave_more_room_next_time() -> None:
+    broken = add_after_promise(100.0, at_s=5000.0)
+    assert (broken.room, broken.delay_s) == (MIN_ROOM + 0.1, MIN_DELAY_S)
+    assert not broken.promised
+    kept = add_after_promise(120.0, at_s=600.0)
+    assert (kept.room, kept.delay_s) == (MIN_ROOM, 2 * MIN_DELAY_S)
+
+
+def test_the_room_has_an_end_and_shrinks_after_removals_that_were_enough() -> None:
+    most = replace(PAST, removed=True, promised={"q": 110.0}, room=MAX_ROOM)
+    more = replace(decide(3, None).scaling, demands=(foresee(100.0),))
+    assert most.after(replace(decide(3, None), scaling=more), plan(3), 900.0, {}).room == MAX_ROOM
+    assert change(most, 1, 900.0).room == 1.0 + 0.8 * (MAX_ROOM - 1.0)
+    assert change(replace(most, room=MIN_ROOM), 1, 900.0).room == MIN_ROOM
 
 
 def test_how_long_a_start_takes_is_learnt_once_all_executors_are_there() -> None:

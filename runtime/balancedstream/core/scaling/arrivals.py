@@ -39,6 +39,7 @@ _EVERY_LOOK = 3
 _EXCEEDS = 0.1
 _RISES = 1.05
 _TREND_S = 60.0
+_TREND_LOSES = 0.05
 _MAX_RISE = 3.0
 
 
@@ -136,7 +137,12 @@ class Arrivals:
             interval_s: over which a rate is taken.
             rate: rows per second now.
         """
-        losses = dict.fromkeys(FORECASTS, 0.0)
+        # As if as many trials before the first one had shown a steady rate.
+        too_many = (1.0 - LATE_COSTS) * _TRIALS * self.rate(self.covered_s)
+        losses = {
+            way: too_many * (way[1] - 1.0 + (_TREND_LOSES if way[0] == "by the trend" else 0.0))
+            for way in FORECASTS
+        }
         end_s = self.times_s[-1] - ahead_s
         step_s = max(interval_s, self.covered_s / _TRIALS)
         span_s = 2.0 * max(_TREND_S, ahead_s + interval_s / 2)

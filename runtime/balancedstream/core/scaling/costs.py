@@ -33,7 +33,7 @@ _LARGEST_FIXED = 0.9
 _SCATTER_AT = 0.8
 """The batch that is foreseen is longer than in this part of the recent ones."""
 
-_CHANCE = 2.0
+_CHANCE = 3.0
 """Batches differ from the usual ones if by more than so many standard errors."""
 
 _UNKNOWN_SCATTER = 1.1
@@ -84,7 +84,7 @@ class QueryCost:
         driver_s: seconds of a batch without a task, by what the driver does.
         stages: the stages of a batch.
         pace: what tasks take of a batch over what the model says, in a usual batch.
-        scatter: the same in a long batch, over that in a usual one; at least 1.
+        scatter: how much longer a long batch of the same rows lasts than a usual one; at least 1.
         cores: on which all of the batches ran that say what a row costs.
 
     >>> cost = QueryCost(4.0, 0.01, {"planning": 1.0}, {"source": StageCost(1.0, 64, 0.03)})
@@ -148,7 +148,11 @@ class _Measured:
     def executors(self) -> Set[str]:
         return {executor for stage in self.stages.values() for executor in stage.executor_busy_s}
 
-    def foresee(self, cores: float) -> float:
+    def find_pace(self, cores: float) -> float:
+        """The time of its tasks over what the model says of its work."""
+        return (self.batch.duration_s - self.batch.driver_s) / self._foresee(cores)
+
+    def _foresee(self, cores: float) -> float:
         """Seconds that its tasks last by the model on the executors that ran it, as they shared it.
 
         How unequally they shared state partitions is what balancing mends.
@@ -203,14 +207,17 @@ def learn(
     measured = settled or measured
     recent = measured[-RECENT_BATCHES:]
     fixed_s = _fit_fixed(measured, tasks)
-    ratios = [(m.batch.duration_s - m.batch.driver_s) / m.foresee(cores) for m in measured]
-    ratios = [ratio for ratio in ratios if ratio > 0.0] or [1.0]
+    row_s = _estimate_row(measured, fixed_s)
+    paced = [(m, pace) for m in measured if (pace := m.find_pace(cores)) > 0.0]
+    paces = [pace for _, pace in paced[-RECENT_BATCHES:]] or [1.0]
     scatter = _UNKNOWN_SCATTER
-    if len(ratios) >= _MIN_RATIOS:
-        scatter = max(1.0, sorted(ratios)[int(_SCATTER_AT * len(ratios))] / median(ratios))
+    if len(paced) >= _MIN_RATIOS:
+        foreseen = [(fixed_s + row_s * m.batch.input_rows) / m.busy_s for m, _ in paced]
+        lasted = sorted(pace / part for (_, pace), part in zip(paced, foreseen, strict=True))
+        scatter = max(1.0, lasted[int(_SCATTER_AT * len(lasted))] / median(lasted))
     return QueryCost(
         fixed_s,
-        _estimate_row(measured, fixed_s),
+        row_s,
         {
             "asking the sources what is new": fmean(m.batch.offsets_s for m in recent),
             "planning": fmean(m.batch.planning_s for m in recent),
@@ -218,7 +225,7 @@ def learn(
             "starting jobs and code on the driver": fmean(m.batch.gaps_s for m in recent),
         },
         {kind: _average_stage(kind, recent) for kind in sorted(recent[-1].stages)},
-        min(max(median(ratios[-RECENT_BATCHES:]), 1.0), 2.0),
+        min(max(median(paces), 1.0), 2.0),
         scatter,
         min(len(m.executors) for m in recent) * cores,
     )
@@ -249,13 +256,16 @@ def _find_start(points: Sequence[tuple[float, float, float]]) -> float | None:
 
 
 def _estimate_row(measured: Sequence[_Measured], fixed_s: float) -> float:
-    """Busy seconds of a row: of the last batches, if chance does not explain how they differ."""
+    """Busy seconds of a row: of the last batches, if it costs more there than chance explains.
+
+    A decision that is made after each batch would else soon find five batches that cost little.
+    """
     recent = measured[-RECENT_BATCHES:]
     lately, usual = (_average_row(batches, fixed_s) for batches in (recent, measured))
     if len(measured) < _MIN_RATIOS:
         return lately
     scatter = stdev(_average_row([m], fixed_s) for m in measured)
-    return lately if abs(lately - usual) > _CHANCE * scatter / math.sqrt(len(recent)) else usual
+    return lately if lately - usual > _CHANCE * scatter / math.sqrt(len(recent)) else usual
 
 
 def _average_row(batches: Sequence[_Measured], fixed_s: float) -> float:

@@ -119,7 +119,7 @@ class Demand:
         slots, scatter = self.slots(cores), self.cost.scatter
         if self.trigger_s:
             usual_s = self.cost.last(rate * self.trigger_s, slots)
-            if usual_s <= self.trigger_s:
+            if scatter * usual_s <= self.trigger_s:
                 # A long one is made up for by the next.
                 long_s = self.cost.last(rate * self.trigger_s, slots, scatter=scatter)
                 return max(self.trigger_s, long_s) + long_s
@@ -127,7 +127,7 @@ class Demand:
         if self.batch_rows < math.inf:
             full_s = max(self.cost.last(self.batch_rows, slots), self.trigger_s)
             filled = max(filled, rate * full_s / self.batch_rows)
-        if filled >= _OVERLOAD:
+        if filled * scatter >= _OVERLOAD:
             return OVERLOAD_S * (1.0 + filled)
         return scatter * 2.0 * empty_s / (1.0 - filled)
 

@@ -46,9 +46,6 @@ INEFFECTIVE_HOLD_S = 1800.0
 SCALE_OUT_FACTOR = 8
 """One decision multiplies the executors by this at most."""
 
-ROOM = 1.1
-"""Those that stay after a removal meet the objective also at so many times the highest rate."""
-
 
 @dataclass(frozen=True, slots=True)
 class ScalingDecision:
@@ -66,6 +63,8 @@ class ScalingDecision:
             by what its executors show. Pass it to the next decisions, a new one if it is made.
         bounds: rows that the next batch of each query should have at most.
         growth: busy seconds of the next batch of each query over those of its last one.
+        enough_for: rows per second of each query for which those that stay are enough, if some are
+            removed.
         demands: of all queries; empty if one of them was not measured in full.
     """
 
@@ -78,6 +77,7 @@ class ScalingDecision:
     scale_out: ScaleOut | None = None
     bounds: Mapping[str, float] = field(default_factory=dict)
     growth: Mapping[str, float] = field(default_factory=dict)
+    enough_for: Mapping[str, float] = field(default_factory=dict)
     demands: Sequence[Demand] = ()
 
 
@@ -239,17 +239,17 @@ class _Sizing:
         would = f"{count} meet the objective at the highest rate of the last {delay_s:.0f} s"
         known_s = min((d.arrivals.covered_s for d in self.load.demands), default=math.inf)
         interval_s = max((d.interval_s for d in self.load.demands), default=0.0)
-        hold_s = delay_s if self.seen.last_removed else max(HOLD_S, delay_s)
         why = ""
         if known_s < delay_s - interval_s:
             why = f", but only {known_s:.0f} s were measured"
-        elif self.passed_s < hold_s:
+        elif self.passed_s < max(HOLD_S, delay_s):
             why = f", but the last change was {self.passed_s:.0f} s ago"
         elif max(self._find_for_peak(delay_s / 2), self.limits.min_executors) < count:
             why = ", and soon fewer will"
         if why:
             return self._keep(Verdict.HOLD, would + why, count)
-        return self._decide(count, Verdict.SURPLUS, would, count)
+        decision = self._decide(count, Verdict.SURPLUS, would, count)
+        return replace(decision, enough_for=self._find_peaks(delay_s))
 
     def _judge(self, last: ScaleOut | None) -> ScaleOut | None:
         """The last scale-out by what its executors show now, if they are all there.
@@ -296,11 +296,16 @@ class _Sizing:
 
     def _find_for_peak(self, delay_s: float) -> int:
         """The fewest executors for the highest rate of a time until now."""
-        peaks = {}
-        for d in self.load.demands:
-            peak = d.arrivals.find_peak(d.interval_s, self.seen.now_s - delay_s)
-            peaks[d.query] = ROOM * max(d.foreseen.ahead, peak)
-        return self._find_fewest(1, self.asked, peaks)
+        return self._find_fewest(1, self.asked, self._find_peaks(delay_s))
+
+    def _find_peaks(self, delay_s: float) -> dict[str, float]:
+        """The highest rate of each query in a time until now, and some room."""
+        since_s = self.seen.now_s - delay_s
+        return {
+            d.query: self.seen.room
+            * max(d.foreseen.ahead, d.arrivals.find_peak(d.interval_s, since_s))
+            for d in self.load.demands
+        }
 
     def _describe_failure(self, last: ScaleOut) -> str:
         left_s = last.at_s + INEFFECTIVE_HOLD_S - self.seen.now_s

@@ -38,7 +38,7 @@ def test_a_steady_load_is_foreseen_as_it_is_and_a_rise_as_it_goes_on() -> None:
 def test_a_load_that_jumps_up_and_down_gets_a_margin() -> None:
     foreseen = arrive([100.0, 100.0, 100.0, 180.0] * 15).foresee(20.0, 10.0, 100.0)
     assert foreseen.ahead > 100.0
-    assert foreseen.way == "as now and 100%"
+    assert foreseen.way == "as now and 60%"
 
 
 def test_the_last_seconds_count_if_they_are_clearly_above_the_interval() -> None:
