@@ -84,7 +84,8 @@ class QueryCost:
         driver_s: seconds of a batch without a task, by what the driver does.
         stages: the stages of a batch.
         pace: what tasks take of a batch over what the model says, in a usual batch.
-        scatter: how much longer a long batch of the same rows lasts than a usual one; at least 1.
+        scatter: how much longer the tasks of a long batch last than those of a usual one with the
+            same rows, at least 1; None if too few batches were measured.
         cores: on which all of the batches ran that say what a row costs.
 
     >>> cost = QueryCost(4.0, 0.01, {"planning": 1.0}, {"source": StageCost(1.0, 64, 0.03)})
@@ -99,7 +100,7 @@ class QueryCost:
     driver_s: Mapping[str, float]
     stages: Mapping[StageKind, StageCost]
     pace: float = 1.0
-    scatter: float = 1.0
+    scatter: float | None = None
     cores: float = 0.0
 
     @property
@@ -111,11 +112,16 @@ class QueryCost:
         """Busy seconds of a batch of so many rows."""
         return self.fixed_s + self.row_s * rows
 
-    def last(self, rows: float, slots: float, *, scatter: float = 1.0) -> float:
-        """Seconds that a batch of so many rows lasts on so many cores."""
+    @property
+    def long(self) -> float:
+        """The tasks of a long batch last so many times as long as those of a usual one."""
+        return self.scatter or _UNKNOWN_SCATTER
+
+    def last(self, rows: float, slots: float, *, long: bool = False) -> float:
+        """Seconds that a usual batch of so many rows lasts on so many cores, or a long one."""
         busy_s = self.work(rows)
         tasks_s = sum(stage.last(busy_s, slots) for stage in self.stages.values())
-        return self.idle_s + scatter * self.pace * tasks_s
+        return self.idle_s + (self.long if long else 1.0) * self.pace * tasks_s
 
     def last_per_row(self, slots: float) -> float:
         """Seconds that one more row makes a batch longer on so many cores."""
@@ -210,7 +216,7 @@ def learn(
     row_s = _estimate_row(measured, fixed_s)
     paced = [(m, pace) for m in measured if (pace := m.find_pace(cores)) > 0.0]
     paces = [pace for _, pace in paced[-RECENT_BATCHES:]] or [1.0]
-    scatter = _UNKNOWN_SCATTER
+    scatter = None
     if len(paced) >= _MIN_RATIOS:
         foreseen = [(fixed_s + row_s * m.batch.input_rows) / m.busy_s for m, _ in paced]
         lasted = sorted(pace / part for (_, pace), part in zip(paced, foreseen, strict=True))

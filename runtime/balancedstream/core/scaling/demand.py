@@ -116,29 +116,29 @@ class Demand:
             rate: rows per second; None for what is foreseen.
         """
         rate = self.foreseen.ahead if rate is None else rate
-        slots, scatter = self.slots(cores), self.cost.scatter
+        slots, noise = self.slots(cores), self.cost.scatter or 1.0
         if self.trigger_s:
             usual_s = self.cost.last(rate * self.trigger_s, slots)
-            if scatter * usual_s <= self.trigger_s:
+            if noise * usual_s <= self.trigger_s:
                 # A long one is made up for by the next.
-                long_s = self.cost.last(rate * self.trigger_s, slots, scatter=scatter)
+                long_s = self.cost.last(rate * self.trigger_s, slots, long=True)
                 return max(self.trigger_s, long_s) + long_s
         empty_s, filled = self.cost.last(0.0, slots), rate * self.cost.last_per_row(slots)
         if self.batch_rows < math.inf:
             full_s = max(self.cost.last(self.batch_rows, slots), self.trigger_s)
             filled = max(filled, rate * full_s / self.batch_rows)
-        if filled * scatter >= _OVERLOAD:
+        if noise * filled >= _OVERLOAD:
             return OVERLOAD_S * (1.0 + filled)
-        return scatter * 2.0 * empty_s / (1.0 - filled)
+        return self.cost.long * 2.0 * empty_s / (1.0 - filled)
 
     def after(self, cores: float) -> float:
         """Latency of the rows that arrive while the rows that will wait are worked off."""
-        slots, scatter = self.slots(cores), self.cost.scatter
+        slots = self.slots(cores)
         batch_rows = min(self.then_rows, self.batch_rows)
         batches = self.then_rows / batch_rows if batch_rows else 1.0
-        lasts_s = batches * max(self.cost.last(batch_rows, slots, scatter=scatter), self.trigger_s)
+        lasts_s = batches * max(self.cost.last(batch_rows, slots, long=True), self.trigger_s)
         next_rows = min(self.foreseen.rate * lasts_s, self.batch_rows)
-        return lasts_s + self.cost.last(next_rows, slots, scatter=scatter)
+        return lasts_s + self.cost.last(next_rows, slots, long=True)
 
     def prepare(self, executors: int, cores: float) -> StandingStep:
         """Until when so many executors are enough.

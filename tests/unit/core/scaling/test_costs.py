@@ -45,6 +45,7 @@ def test_batches_of_different_sizes_tell_the_fixed_part_from_the_rows() -> None:
 def test_noise_leaves_them_near_and_shows_as_scatter(seed: int) -> None:
     cost = run([1000, 2000, 3000, 4000, 3000, 2000] * 5, noise=Random(seed))
     assert cost.work(6000) == pytest.approx(FIXED_S + 6000 * ROW_S, rel=0.15), f"seed {seed}"
+    assert cost.scatter is not None
     assert 1.0 <= cost.scatter < 1.1
 
 
