@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", default=["five"], help="five, held-out, all, or kinds")
     parser.add_argument("--seeds", default="1-3", help="such as 2 or 1-5")
     parser.add_argument("--home", choices=["driver", "operator"], default="driver")
-    parser.add_argument("--policy", default="{}", help="a policy as JSON, for the driver's home")
+    parser.add_argument("--policy", default="{}", help="as JSON; the operator heeds its admission")
     parser.add_argument("--each", action="store_true", help="show each run")
     options = parser.parse_args()
     kinds = [kind for name in options.kinds for kind in GROUPS.get(name, (name,))]
@@ -75,7 +75,9 @@ def main() -> None:
 def run_home(work: Workload, home: str, rules: policy.Policy) -> dict[str, Any]:
     """The figures of our own code."""
     spark = VirtualSpark(work.job, work.trace, work.seed, count_at_start(work.job, work.trace))
-    changes = run_ours(spark, MOST, rules) if home == "driver" else run_operated(spark, MOST)
+    if home == "driver":
+        return judge(spark, run_ours(spark, MOST, rules)).to_json()
+    changes = run_operated(spark, MOST, admission=rules.admission.mode)
     return judge(spark, changes).to_json()
 
 

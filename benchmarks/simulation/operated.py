@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from balancedstream.core.policy import Policy
+from balancedstream.core.policy import Mode, Policy
 from balancedstream.core.wire.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
 from balancedstream.core.wire.plan import Answer
 from balancedstream.loop.ports import PlanChannel
@@ -49,13 +49,17 @@ _Recorded = tuple[dict[str, str], list[tuple[float, float]]]
 
 
 def run_operated(
-    spark: VirtualSpark, most: int, max_partition_series: int = MAX_PARTITION_SERIES
+    spark: VirtualSpark,
+    most: int,
+    max_partition_series: int = MAX_PARTITION_SERIES,
+    admission: Mode = "advise",
 ) -> list[Change]:
     """Runs it under the operator, with the default policy; its driver follows the plans.
 
     Args:
         spark: before the run.
         most: executors at most.
+        admission: whether batches are bounded.
         max_partition_series: of the driver's exporter; the hottest partitions have them.
 
     Raises:
@@ -65,6 +69,7 @@ def run_operated(
     prometheus = VirtualPrometheus(exporter)
     cluster = VirtualCluster()
     stream = describe_stream(spark, most)
+    stream["spec"]["admission"] = {"mode": admission.capitalize()}
     cluster.apply(stream)
     passes = Passes(STREAM, cluster, lambda _: prometheus, Settings("http://prometheus"))
 

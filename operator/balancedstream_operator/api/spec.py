@@ -268,6 +268,9 @@ class StreamSpec:
             omit=("min_executors", "max_executors"),
         ),
     ] = field(default_factory=dict)
+    admission: Annotated[
+        Mapping[str, Any], Knobs("How many rows a batch may read.", "admission")
+    ] = field(default_factory=dict)
     schedule: Annotated[Schedule, Part("What holds at certain times only.")] = field(
         default_factory=Schedule
     )
@@ -295,6 +298,7 @@ class StreamSpec:
                     "min_executors": limits.min,
                     "max_executors": next(iter(find_caps(limits).values())),
                 },
+                "admission": self.admission,
                 "window": self.metrics.window,
                 "schedule": {
                     "excluded": [asdict(period) for period in self.schedule.excluded],

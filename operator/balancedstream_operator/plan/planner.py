@@ -176,7 +176,7 @@ def _prepare_standing(
 ) -> Standing | None:
     if demands.excluded or not demands.alone or not observation.executors:
         return None
-    return prepare_standing(observation, decision.scaling, policy.scaling)
+    return prepare_standing(observation, decision.scaling, policy)
 
 
 def _withdraw(inputs: DecisionInput, epoch: int) -> Plan | None:
@@ -244,6 +244,7 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
         floor=demands.floor,
         floor_why=demands.floor_why,
         in_force=in_force,
+        bounded=tuple(plan.standing.bound(0)) if plan and plan.standing else (),
     )
 
 

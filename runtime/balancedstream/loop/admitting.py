@@ -36,8 +36,10 @@ class Admission:
         """Bounds the next batches; a bound that is not renewed ends after some batches.
 
         Args:
-            bounds: query to the rows that its next batch should have at most.
+            bounds: query to the rows that its next batch should have at most; other queries are
+                not bounded any more.
         """
+        self._bounds = {query: rows for query, rows in self._bounds.items() if query in bounds}
         for query, rows in bounds.items():
             if query in self._refused:
                 continue

@@ -11,6 +11,7 @@ from dataclasses import replace
 from balancedstream.core.wire.plan import Answer, parse_plan
 from balancedstream.engine.events import BatchPlanned, RowsWaiting
 from balancedstream.errors import BalancedStreamError
+from balancedstream.loop.admitting import Admission
 from balancedstream.loop.ports import FinishedBatch, PlanChannel
 from balancedstream.loop.realizing import PausedError, Realizer, Why
 from balancedstream.loop.sights import Sights
@@ -36,6 +37,8 @@ class Follower:
         self._unreadable = ""
         self._answered: Answer | None = None
         self._sights = Sights()
+        # A plan has bounds where its policy acts.
+        self._admission = Admission(realizer, journal, "auto")
         self._wanted: dict[str, int] = {}
 
     def look_for_plans(self) -> None:
@@ -48,6 +51,8 @@ class Follower:
     def finish_batch(self, batch: FinishedBatch) -> None:
         """Serves what the batch cost, for the operator to decide on."""
         self._sights.finish_batch(batch.event.sample)
+        standing = self._realizer.standing
+        self._admission.admit(standing.bound(len(batch.executors)) if standing else {})
         state = self._realizer.state()
         self._journal.add_measurement(batch.record, state.restore_cost)
         self._journal.add_moves_under_way(state.moving)
@@ -67,6 +72,8 @@ class Follower:
         self, event: BatchPlanned | RowsWaiting, executors: Mapping[str, int], now_s: float
     ) -> None:
         """Adds executors where the plan in force says beforehand that they will be needed."""
+        if isinstance(event, BatchPlanned):
+            self._admission.see(event)
         query = event.query
         known = self._sights.see(event, now_s)
         arrivals = self._sights.count_arrivals(query)
@@ -94,6 +101,7 @@ class Follower:
     def end_query(self, query: str) -> None:
         """Forgets a query that is over."""
         self._sights.end_query(query)
+        self._admission.end_query(query)
 
     def _apply(self, text: str) -> None:
         self._unreadable = ""

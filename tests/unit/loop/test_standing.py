@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from scripted import RecordingSpectator, ScriptedEngine, ScriptedPlans
 
@@ -31,21 +33,29 @@ def plan(epoch: int, asked: int = 2, executors: tuple[str, ...] = ("a", "b")) ->
 class Driver:
     """It has had three batches of 1,000 rows, one each 10 s; the next one begins at 30 s."""
 
-    def __init__(self, first: Plan, waiting: float = 0.0) -> None:
-        self.engine = ScriptedEngine([], {"a": 1, "b": 1})
+    def __init__(
+        self, first: Plan, waiting: float = 0.0, engine: ScriptedEngine | None = None
+    ) -> None:
+        self.engine = engine or ScriptedEngine([], {"a": 1, "b": 1})
         self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
-        journal = Journal(self.history, RecordingSpectator(), Exporter(), lambda: 0.0)
+        self.spectator = RecordingSpectator()
+        journal = Journal(self.history, self.spectator, Exporter(), lambda: 0.0)
         self.realizer = Realizer(self.engine, journal)
         self.plans = ScriptedPlans(first)
         self.follower = Follower(self.realizer, self.plans, journal)
         self.follower.look_for_plans()
-        for number in range(3):
-            sample = BatchSample("q", number, 10.0 * number + 7, 7.0, 1000, 10.0, waiting, 10.0)
-            event = BatchFinished("q", sample, (), (), 0)
-            record = BatchRecord("q", number, sample.finished_s, 7000, 1000, 0.0, 2)
-            self.follower.finish_batch(FinishedBatch(event, record, {"a": 1, "b": 1}, 0.0))
         self.at_s, self.waiting = 30.0, waiting
+        for number in range(3):
+            self.finish_batch(number)
         self._see(BatchPlanned("q", 3, 30.0, 1000.0, waiting, 10.0))
+
+    def finish_batch(self, number: int, executors: int = 2) -> None:
+        """A batch of 1,000 rows has taken 7 s on so many executors."""
+        sample = BatchSample("q", number, 10.0 * number + 7, 7.0, 1000, 10.0, self.waiting, 10.0)
+        event = BatchFinished("q", sample, (), (), 0)
+        record = BatchRecord("q", number, sample.finished_s, 7000, 1000, 0.0, executors)
+        live = {str(n): 1 for n in range(executors)}
+        self.follower.finish_batch(FinishedBatch(event, record, live, 0.0))
 
     def look(self, seconds: int, rate: float) -> None:
         """Rows come at a rate, and the source is asked each second."""
@@ -82,6 +92,28 @@ def test_a_step_of_the_load_adds_as_many_as_are_enough_once_it_no_longer_rises(
     (scale,) = driver.history.scales
     assert (scale.executors_before, scale.executors_after) == (2, count)
     assert f"standing plan 1: {rate:,.0f} rows/s of query q come" in scale.reason
+
+
+BOUNDED = tuple(replace(step, batch_rows=1_000.0 * step.executors) for step in STEPS)
+
+
+def test_each_batch_is_bounded_to_what_the_executors_that_are_there_do_in_time() -> None:
+    driver = Driver(Plan(1, ("a", "b"), {}, standing=Standing(2, 45.0, BOUNDED)))
+    assert driver.engine.bounds == [2_000.0] * 3
+    driver.finish_batch(3, executors=4)
+    assert driver.engine.bounds[-1] == 3_000.0, "four do at least what three do"
+    driver.take(plan(2))
+    driver.finish_batch(4)
+    assert len(driver.engine.bounds) == 4, "a plan without a bound renews none"
+
+
+def test_a_source_that_takes_no_bound_is_said_once_and_asked_no_more() -> None:
+    engine = ScriptedEngine([], {"a": 1, "b": 1})
+    engine.unbounded = "its source has no limit"
+    bounded = Plan(1, ("a", "b"), {}, standing=Standing(2, 45.0, BOUNDED))
+    driver = Driver(bounded, engine=engine)
+    assert engine.bounds == [2_000.0]
+    assert driver.spectator.notes == ["q: its batches are not bounded: its source has no limit"]
 
 
 def test_rows_that_wait_add_executors_also_if_no_more_come_than_before() -> None:

@@ -140,12 +140,13 @@ class Demand:
         next_rows = min(self.foreseen.rate * lasts_s, self.batch_rows)
         return lasts_s + self.cost.last(next_rows, slots, long=True)
 
-    def prepare(self, executors: int, cores: float) -> StandingStep:
+    def prepare(self, executors: int, cores: float, *, bounds: bool) -> StandingStep:
         """Until when so many executors are enough.
 
         Args:
             executors: of the application.
             cores: of all of them.
+            bounds: whether its batches are to be bounded.
         """
         return StandingStep(
             self.query,
@@ -154,6 +155,7 @@ class Demand:
             _find_largest(
                 lambda rows: replace(self, then_rows=rows).after(cores) <= self.objective_s
             ),
+            float(int(self.bound(cores))) if bounds and self.trigger_s else None,
         )
 
     def bound(self, cores: float, joined_in_s: float = 0.0) -> float:

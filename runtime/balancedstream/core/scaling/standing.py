@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from balancedstream.core.observations import Observation
-from balancedstream.core.policy import ScalingPolicy
+from balancedstream.core.policy import Policy
 from balancedstream.core.scaling.executors import HOLD_S, SCALE_OUT_FACTOR, ScalingDecision
 from balancedstream.core.scaling.verdicts import LIMITS
 from balancedstream.core.wire.plan import Standing, StandingStep
@@ -25,37 +25,47 @@ that is less than this part of what it is now."""
 
 
 def prepare_standing(
-    seen: Observation, scaling: ScalingDecision, limits: ScalingPolicy
+    seen: Observation, scaling: ScalingDecision, policy: Policy
 ) -> Standing | None:
     """Until when each number of executors is enough, from the one that was decided on.
+
+    The driver is to add none if the policy does not, if there are as many as may be, if more of
+    them would not help, if some were removed just now, or if it was decided that more have to wait.
 
     Args:
         seen: the observation.
         scaling: the decision on it.
-        limits: of the policy.
+        policy: its scaling and admission.
 
     Returns:
-        None if the driver is to add none: the policy does not, there are as many as may be, more of
-        them would not help, some were removed just now, or it was decided that more have to wait.
+        None if the driver is to do nothing by itself.
     """
+    limits, bounds = policy.scaling, policy.admission.mode == "auto"
+    if not scaling.demands:
+        return None
     count = max(1, scaling.executors)
     most = min(limits.max_executors, SCALE_OUT_FACTOR * count)
-    if not limits.acts or most <= count or not scaling.demands or scaling.verdict in LIMITS:
-        return None
     changed_s = -math.inf if seen.last_scaled_s is None else seen.last_scaled_s
-    if scaling.executors < seen.asked or (seen.last_removed and seen.now_s - changed_s < HOLD_S):
-        return None
+    removed = scaling.executors < seen.asked or (
+        seen.last_removed and seen.now_s - changed_s < HOLD_S
+    )
     cores = sum(seen.executors.values()) / len(seen.executors)
+    first = [demand.prepare(count, count * cores, bounds=bounds) for demand in scaling.demands]
+    needed = any(
+        demand.foreseen.ahead > step.rows_per_s or demand.then_rows > step.waiting_rows
+        for demand, step in zip(scaling.demands, first, strict=True)
+    )
+    adds = limits.acts and most > count and scaling.verdict not in LIMITS
+    patience_s = seen.start_s + max(demand.objective_s for demand in scaling.demands)
+    if not adds or removed or needed:
+        bounded = tuple(step for step in first if step.batch_rows is not None)
+        return Standing(seen.asked, patience_s, bounded) if bounded else None
     sizes = [count]
     while sizes[-1] < most:
         sizes.append(min(most, max(sizes[-1] + 1, math.ceil(GROWTH * sizes[-1]))))
     steps: list[StandingStep] = []
-    for demand in scaling.demands:
-        mine = [demand.prepare(n, n * cores) for n in sizes]
-        if demand.foreseen.ahead > mine[0].rows_per_s or demand.then_rows > mine[0].waiting_rows:
-            return None
-        steps += mine
-    patience_s = seen.start_s + max(demand.objective_s for demand in scaling.demands)
+    for demand, step in zip(scaling.demands, first, strict=True):
+        steps += [step, *(demand.prepare(n, n * cores, bounds=bounds) for n in sizes[1:])]
     return Standing(seen.asked, patience_s, tuple(steps))
 
 
@@ -75,7 +85,13 @@ def says_the_same(standing: Standing | None, before: Standing | None) -> bool:
     for new, old in zip(standing.steps, before.steps, strict=True):
         if (new.query, new.executors) != (old.query, old.executors):
             return False
-        limits = (new.rows_per_s, old.rows_per_s), (new.waiting_rows, old.waiting_rows)
+        if (new.batch_rows is None) != (old.batch_rows is None):
+            return False
+        limits = (
+            (new.rows_per_s, old.rows_per_s),
+            (new.waiting_rows, old.waiting_rows),
+            (new.batch_rows or 0.0, old.batch_rows or 0.0),
+        )
         if any(min(pair) < OTHERWISE * max(pair) for pair in limits):
             return False
     return True
@@ -93,8 +109,13 @@ def describe_standing(standing: Standing) -> str:
     for query in dict.fromkeys(step.query for step in standing.steps):
         mine = [step for step in standing.steps if step.query == query]
         first, most = mine[0], mine[-1].executors
-        texts.append(
-            f"{query}: {first.executors} executors up to {first.rows_per_s:,.0f} rows/s and "
-            f"{first.waiting_rows:,.0f} waiting rows, beyond that up to {most}"
-        )
+        parts = []
+        if len(mine) > 1:
+            parts.append(
+                f"{first.executors} executors up to {first.rows_per_s:,.0f} rows/s and "
+                f"{first.waiting_rows:,.0f} waiting rows, beyond that up to {most}"
+            )
+        if first.batch_rows is not None:
+            parts.append(f"batches of at most {first.batch_rows:,.0f} rows on {first.executors}")
+        texts.append(f"{query}: {', '.join(parts)}")
     return "; ".join(texts)

@@ -86,17 +86,20 @@ class StandingStep:
         executors: of the application.
         rows_per_s: they are enough while its rows come no faster than that,
         waiting_rows: and while no more of them wait.
+        batch_rows: a batch reads at most so many while they are the ones that are there; None for
+            what the user's own limits let it read.
     """
 
     query: str
     executors: int
     rows_per_s: float
     waiting_rows: float
+    batch_rows: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the driver may do before the next plan, without asking: add executors.
+    """What the driver may do before the next plan, without asking: add executors, bound batches.
 
     Attributes:
         asked: executors that the maker of the plan knew to be asked for. A driver that has asked
@@ -118,6 +121,8 @@ class Standing:
             check_integer(f"{path}.executors", step.executors, 1)
             check_number(f"{path}.rows_per_s", step.rows_per_s)
             check_number(f"{path}.waiting_rows", step.waiting_rows)
+            if step.batch_rows is not None:
+                check_number(f"{path}.batch_rows", step.batch_rows)
 
     def find(self, query: str, rate: float, waiting_rows: float) -> StandingStep | None:
         """The first step of a query that is enough, or else its last; None if it has none.
@@ -139,6 +144,21 @@ class Standing:
         rows = waiting_rows * max(1.0, rate / max(mine[0].rows_per_s, 1.0))
         enough = (s for s in mine if rate <= s.rows_per_s and rows <= s.waiting_rows)
         return next(enough, mine[-1])
+
+    def bound(self, executors: int) -> dict[str, float]:
+        """Rows that the next batch of each query should have at most, on so many executors.
+
+        >>> steps = tuple(StandingStep("q", n, 9.0, 9.0, batch_rows=100.0 * n) for n in (2, 4))
+        >>> [Standing(2, 60.0, steps).bound(n) for n in (1, 3, 4)]
+        [{'q': 200.0}, {'q': 200.0}, {'q': 400.0}]
+        """
+        bounds: dict[str, float] = {}
+        for step in self.steps:
+            if step.batch_rows is not None and (
+                step.query not in bounds or step.executors <= executors
+            ):
+                bounds[step.query] = step.batch_rows
+        return bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,7 +442,11 @@ def parse_standing(path: str, given: object) -> Standing | None:
     fields = check_object(path, given, required=("asked", "patience_s", "steps"), optional=())
     names = ("query", "executors", "rows_per_s", "waiting_rows")
     steps = tuple(
-        StandingStep(**check_object(f"{path}.steps[{position}]", step, required=names, optional=()))
+        StandingStep(
+            **check_object(
+                f"{path}.steps[{position}]", step, required=names, optional=("batch_rows",)
+            )
+        )
         for position, step in enumerate(check_array(f"{path}.steps", fields["steps"]))
     )
     return Standing(fields["asked"], fields["patience_s"], steps)

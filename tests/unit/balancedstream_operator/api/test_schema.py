@@ -211,4 +211,4 @@ def test_each_choice_that_yaml_reads_as_no_text_is_quoted_in_its_description() -
             if not isinstance(yaml.safe_load(word), str):
                 wanting += 1
                 assert f'"{word}"' in described["description"]
-    assert wanting == 3
+    assert wanting == 4

@@ -35,6 +35,7 @@ def test_fields_of_scaling_and_balancing_restart_nothing() -> None:
         {"executors": {"min": 2, "max": 8, "fixed": 3}},
         {"balancing": {"mode": "Off"}},
         {"migration": {"budgetSeconds": 3}},
+        {"admission": {"mode": "Auto"}},
         {"scaling": {"mode": "Advise"}},
         {"metrics": {"intervalSeconds": 3}},
     ):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from manifests import make_spec
 
 from balancedstream.core.past import Past
-from balancedstream.core.policy import Policy, ScalingPolicy
+from balancedstream.core.policy import AdmissionPolicy, Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, StageSample
 from balancedstream.core.wire.plan import Answer, Plan, Stood
 from balancedstream_operator.api.status import Status
@@ -160,3 +160,20 @@ def test_a_pause_keeps_what_the_driver_has_added() -> None:
     plan = choose_plan(measure(), POLICY, inputs, 7, demands=paused).plan
     assert plan is not None
     assert (plan.executors, plan.standing) == (("1", "2", "+1", "+2"), None)
+
+
+def test_batches_are_bounded_where_the_policy_bounds_them_and_decisions_know_it() -> None:
+    acts = replace(POLICY, admission=AdmissionPolicy(mode="auto"))
+    plan = choose(measure(), policy=acts).plan
+    assert plan is not None
+    assert plan.standing is not None
+    bound = plan.standing.bound(2)["q"]
+    assert 0.0 < bound < 2_000.0
+    applied = replace(measure(), epoch=plan.epoch)
+    again = choose(applied, before=plan, policy=acts)
+    assert (again.plan, again.waits) == (None, "")
+    assert all(demand.bounded for demand in again.decision.scaling.demands)
+    free = choose(applied, before=plan).plan
+    assert free is not None
+    assert free.standing is not None
+    assert free.standing.bound(2) == {}

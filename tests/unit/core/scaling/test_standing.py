@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.observations import Observation
-from balancedstream.core.policy import ScalingPolicy
+from balancedstream.core.policy import AdmissionPolicy, Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample
 from balancedstream.core.scaling.arrivals import Arrivals, Forecast
 from balancedstream.core.scaling.costs import QueryCost, StageCost
 from balancedstream.core.scaling.demand import Demand
 from balancedstream.core.scaling.executors import ScalingDecision
-from balancedstream.core.scaling.standing import prepare_standing
+from balancedstream.core.scaling.standing import (
+    describe_standing,
+    prepare_standing,
+    says_the_same,
+)
 from balancedstream.core.scaling.verdicts import LIMITS, Verdict
+from balancedstream.core.wire.plan import Standing, StandingStep
 
-LIMITED = ScalingPolicy(max_executors=20)
+LIMITED = Policy(scaling=ScalingPolicy(max_executors=20))
+BOUNDED = replace(LIMITED, admission=AdmissionPolicy(mode="auto"))
 SEEN = Observation(10.0, {"a": 1}, requested=1)
 
 
@@ -83,7 +90,54 @@ def test_none_is_added_by_itself_where_the_policy_or_something_else_limits() -> 
     assert prepare_standing(SEEN, decided(20, query), LIMITED) is None
     assert prepare_standing(SEEN, decided(4), LIMITED) is None
     for mode in ("advise", "off"):
-        limited = replace(LIMITED, mode=mode)
+        limited = replace(LIMITED, scaling=replace(LIMITED.scaling, mode=mode))
         assert prepare_standing(SEEN, decided(4, query), limited) is None
     for verdict in LIMITS:
         assert prepare_standing(SEEN, decided(4, query, verdict=verdict), LIMITED) is None
+
+
+def test_batches_are_bounded_to_half_of_the_objective_where_the_policy_bounds_them() -> None:
+    query = demand()
+    plain = prepare_standing(SEEN, decided(8, query), LIMITED)
+    bounded = prepare_standing(SEEN, decided(8, query), BOUNDED)
+    assert plain is not None
+    assert bounded is not None
+    assert all(step.batch_rows is None for step in plain.steps)
+    assert bounded.steps == tuple(
+        replace(step, batch_rows=float(int(query.bound(step.executors)))) for step in plain.steps
+    )
+    untriggered = prepare_standing(SEEN, decided(8, replace(query, trigger_s=0.0)), BOUNDED)
+    assert untriggered is not None
+    assert untriggered.bound(8) == {}
+
+
+@pytest.mark.parametrize(
+    ("count", "seen", "verdict"),
+    [
+        (20, SEEN, Verdict.STEADY),
+        (4, SEEN, Verdict.STEADY),
+        (8, replace(SEEN, requested=9), Verdict.SURPLUS),
+        (8, replace(SEEN, last_removed=True, last_scaled_s=-100.0), Verdict.STEADY),
+        *((8, SEEN, verdict) for verdict in sorted(LIMITS)),
+    ],
+)
+def test_they_are_bounded_too_where_the_driver_adds_no_executor(
+    count: int, seen: Observation, verdict: Verdict
+) -> None:
+    standing = prepare_standing(seen, decided(count, demand(), verdict=verdict), BOUNDED)
+    assert standing is not None
+    (step,) = standing.steps
+    assert (step.executors, step.batch_rows) == (count, float(int(demand().bound(count))))
+    found = standing.find("q", 1e6, 1e9)
+    assert found is not None
+    assert found.executors == count
+
+
+def test_a_plan_is_made_anew_for_bounds_that_come_or_go_or_change_much() -> None:
+    def bound(rows: float | None) -> Standing:
+        return Standing(2, 60.0, (StandingStep("q", 2, 100.0, 900.0, rows),))
+
+    assert says_the_same(bound(900.0), bound(1000.0))
+    assert not says_the_same(bound(700.0), bound(1000.0))
+    assert not says_the_same(bound(None), bound(1000.0))
+    assert describe_standing(bound(1000.0)) == "q: batches of at most 1,000 rows on 2"

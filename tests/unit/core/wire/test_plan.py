@@ -48,7 +48,8 @@ standings = st.builds(
     st.integers(0, 1000),
     figures,
     st.lists(
-        st.builds(StandingStep, names, st.integers(1, 1000), figures, figures), max_size=4
+        st.builds(StandingStep, names, st.integers(1, 1000), figures, figures, st.none() | figures),
+        max_size=4,
     ).map(tuple),
 )
 
@@ -218,6 +219,7 @@ def test_a_plan_says_who_owns_which_partition() -> None:
         (step(executors=0), r"^plan\.standing\.steps\[0\]\.executors: must be an integer from 1"),
         (step(rows_per_s=-1), r"^plan\.standing\.steps\[0\]\.rows_per_s: must be a number from 0"),
         (step(waiting_rows="9"), r"^plan\.standing\.steps\[0\]\.waiting_rows: must be a number"),
+        (step(batch_rows=-1), r"^plan\.standing\.steps\[0\]\.batch_rows: must be a number from 0"),
         (step(query=""), r"^plan\.standing\.steps\[0\]\.query: must be text"),
         ({"executors": "1"}, r"^plan\.executors: must be an array"),
         ({"executors": ["1", 4]}, r"^plan\.executors\[1\]: must be text that is not empty"),
