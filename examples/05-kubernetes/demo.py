@@ -276,9 +276,9 @@ def run_stream(site: Site, screen: Screen, images_s: float) -> None:
             screen.begin(4, f"users whose state is on one executor get {HOT} times as many clicks")
             show_balancing(watched, screen, clicks, users)
             screen.begin(5, f"the load rises from {CALM} to {BUSY} clicks a second")
-            show_step(watched, clicks, BUSY, MANY, LARGER_BY_S)
+            show_step(watched, screen, clicks, (BUSY, MANY), LARGER_BY_S)
             screen.begin(6, f"the load falls to {QUIET} clicks a second")
-            show_step(watched, clicks, QUIET, FEW, SMALLER_BY_S)
+            show_step(watched, screen, clicks, (QUIET, FEW), SMALLER_BY_S)
 
 
 def show_balancing(
@@ -304,16 +304,30 @@ def show_balancing(
 
 
 def show_step(
-    watched: Watched, clicks: PacedProducer, rate: float, executors: int, by_s: float
+    watched: Watched, screen: Screen, clicks: PacedProducer, step: tuple[float, int], by_s: float
 ) -> None:
-    """The load changes, the number of executors follows, and state follows the executors."""
-    epoch = watched.epoch
+    """The load changes, the number of executors follows, and state follows the executors.
+
+    Args:
+        watched: the stream.
+        screen: is told when each of it was seen.
+        clicks: whose rate changes.
+        step: clicks a second from now on, and the executors that they need.
+        by_s: seconds after the images were there.
+    """
+    epoch, begun_s = watched.epoch, time.monotonic()
+    rate, executors = step
     clicks.set_rate(rate)
     watched.wait_for(
         f"a decision to scale to {executors} executors",
         lambda status: has_decided(status, "scale", since=epoch),
         by_s,
     )
+    asked_s = time.monotonic() - begun_s
+    watched.wait_for(
+        f"{executors} executors", lambda status: has_executors(status, executors), by_s
+    )
+    there_s = time.monotonic() - begun_s
     watched.wait_for(
         f"state on {executors} executors",
         lambda status: (
@@ -321,6 +335,10 @@ def show_step(
             and count_state_holders(watched.prometheus, watched.stream) >= executors
         ),
         by_s,
+    )
+    screen.say(
+        f"of the step: decided after {asked_s:.0f} s, {executors} executors after {there_s:.0f} s, "
+        f"state on all of them after {time.monotonic() - begun_s:.0f} s"
     )
 
 
