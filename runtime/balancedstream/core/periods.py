@@ -9,6 +9,7 @@ skip. Times that are numbers are in seconds since the Unix epoch.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ _PART = re.compile(r"(\*|([0-9a-z]+)(-([0-9a-z]+))?)(/([0-9]{1,2}))?")
 
 _SHIFT = timedelta(hours=3)
 """Longer than any step by which a clock is set back or forward."""
+
+_YEAR_DAYS = 367
 
 _CHAIN = 4
 """`find_exclusion` follows at most this many periods that each begin before the last one ends."""
@@ -219,6 +222,25 @@ class Period:
         starts = [start_s for start_s in self._list_starts(now_s) if start_s <= now_s]
         end_s = max(starts, default=now_s - self.duration_s) + self.duration_s
         return end_s if end_s > now_s else None
+
+    def find_begin_s(self, now_s: float) -> float | None:
+        """When the next period begins after a time; None if none does within a year.
+
+        Returns:
+            The begin, in seconds since the Unix epoch.
+        """
+        cron, zone = parse_cron(self.cron), find_zone(self.time_zone)
+        first = (datetime.fromtimestamp(now_s, zone).replace(tzinfo=None) - _SHIFT).date()
+        begin_s = math.inf
+        for number in range(_YEAR_DAYS):
+            day = first + timedelta(days=number)
+            for hour in cron.hours if cron.has_day(day) else ():
+                time = datetime(day.year, day.month, day.day, hour)  # noqa: DTZ001 - of any zone
+                starts = [at_s for at_s in _list_hour(time, cron.minutes, zone) if at_s > now_s]
+                if starts and min(starts) > begin_s + _SHIFT.total_seconds():
+                    return begin_s
+                begin_s = min(begin_s, *starts) if starts else begin_s
+        return begin_s if begin_s < math.inf else None
 
     def _list_starts(self, now_s: float) -> Iterator[float]:
         """Times near `now_s` at which periods begin, among them the last that may hold."""

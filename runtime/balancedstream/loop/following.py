@@ -86,6 +86,8 @@ class Follower:
         standing = self._realizer.standing
         if standing is None or arrivals.is_rising(interval_s):
             return
+        if standing.until_s is not None and now_s >= standing.until_s:
+            return
         if now_s < self._realizer.stood_at_s + standing.patience_s:
             waiting = 0.0
         step = standing.find(query, rate, waiting)

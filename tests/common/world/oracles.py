@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from balancedstream.core.periods import Period, find_exclusion
 from balancedstream.core.policy import ScalingPolicy
 from balancedstream.core.wire.objects import PLAN_KEY
-from balancedstream.core.wire.plan import Answer, Plan, parse_plan
+from balancedstream.core.wire.plan import Answer, Plan, Stood, parse_plan
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.api.annotations import read_requests
 from balancedstream_operator.api.conditions import KINDS
@@ -64,6 +64,7 @@ class Oracles:
         self.found: dict[str, str] = {}
         self.log: list[str] = []
         self._written: list[Plan] = []
+        self._stood: list[Stood] = []
         self._answered: WeakKeyDictionary[WatchedPlans, int] = WeakKeyDictionary()
         self._calls: list[tuple[float, int]] = []
         self._resource: Manifest = {}
@@ -166,21 +167,24 @@ class Oracles:
             self.add("scale-in under backlog", f"{before} to {count}, behind for {behind_s:.0f} s")
 
     def _check_exclusion(self, plan: Plan, old: Plan | None) -> bool:
-        """In an excluded period the number of executors stays what was planned last.
+        """In an excluded period the number of executors stays what was planned or added last.
 
         Returns:
             Whether such a period may hold, so that they need not be within bounds.
         """
-        now_s = self._world.now_s
-        # Clocks may be off.
-        times = (now_s - CLOCKS_S, now_s, now_s + CLOCKS_S)
-        hold = [bool(find_exclusion(self._list_excluded(), time_s)) for time_s in times]
+        hold = self._find_exclusions(self._world.now_s)
         if all(hold) and old is not None and self._written:
             known = {len(before.executors) for before in (old, self._written[-1])}
+            known |= {stood.executors for stood in self._stood}
             if len(plan.executors) not in known:
                 why = f"plan {plan.epoch}: {known} to {plan.executors}"
                 self.add("scaled in an excluded period", why)
         return any(hold)
+
+    def _find_exclusions(self, time_s: float) -> list[bool]:
+        """Whether a period holds then by clocks that may be off."""
+        times = (time_s - CLOCKS_S, time_s, time_s + CLOCKS_S)
+        return [bool(find_exclusion(self._list_excluded(), each)) for each in times]
 
     def _list_excluded(self) -> tuple[Period, ...]:
         try:
@@ -240,6 +244,11 @@ class Oracles:
         if "accepted before with another content" in answer.refused:
             self.add("an epoch has two plans", answer.refused)
         self._answered[plans] = answer.epoch
+        if answer.stood is not None and answer.stood not in self._stood:
+            self._stood.append(answer.stood)
+            if all(self._find_exclusions(answer.stood.at_s)):
+                why = f"{answer.stood.executors} at {answer.stood.at_s:.0f} s"
+                self.add("a driver added executors in an excluded period", why)
 
     def check_status(self, status: Mapping[str, Any]) -> None:
         """It stays small."""

@@ -70,6 +70,38 @@ def test_a_day_with_a_set_clock_is_an_hour_longer_or_shorter_to_a_period() -> No
     assert holds(day, "2026-03-29T23:30")
 
 
+RARE_AND_OFTEN = ("*/7 * * * *", "30 1-3 * * *", "0 0,23 * * 1", "59 23 * * *", "15 2 29 * *")
+
+
+@given(
+    st.sampled_from(RARE_AND_OFTEN),
+    st.sampled_from(ZONES),
+    st.integers(int(at("2026-01-01T00:00")), int(at("2028-01-01T00:00"))),
+)
+@example("30 1-3 * * *", BERLIN, int(at("2026-03-29T01:45")))
+@example("30 1-3 * * *", BERLIN, int(at("2026-10-25T02:45")))
+@example("30 1-3 * * *", "Australia/Lord_Howe", int(at("2026-10-03T15:05", "UTC")))
+@settings(max_examples=60, deadline=None)
+def test_the_next_begin_is_the_first_minute_at_which_a_period_begins(
+    cron: str, zone: str, now_s: int
+) -> None:
+    period = Period(cron, 60, zone)
+    begin_s = period.find_begin_s(now_s)
+    assert begin_s is not None
+    assert begin_s > now_s
+    assert period.find_end_s(begin_s) == begin_s + 60
+    # A day of minutes before it, at most: no period begins in between.
+    minutes = range(max(now_s // 60 + 1, int(begin_s) // 60 - 1440), int(begin_s) // 60)
+    assert all(period.find_end_s(60.0 * minute) is None for minute in minutes)
+
+
+def test_a_period_that_never_begins_within_a_year_has_no_next_begin() -> None:
+    assert Period("0 0 29 2 *", 60).find_begin_s(at("2025-03-01T00:00", "UTC")) is None
+    assert Period("0 0 29 2 *", 60).find_begin_s(at("2027-03-01T00:00", "UTC")) == at(
+        "2028-02-29T00:00", "UTC"
+    )
+
+
 @pytest.mark.parametrize(
     ("cron", "day", "begins"),
     [

@@ -159,6 +159,16 @@ def test_a_plan_that_knows_may_ask_for_fewer_also_if_it_allows_more() -> None:
     assert driver.engine.counts == [6, 3]
 
 
+def test_from_the_time_that_the_plan_says_on_none_is_added() -> None:
+    driver = Driver(Plan(1, ("a", "b"), {}, standing=Standing(2, 45.0, STEPS, until_s=41.0)))
+    driver.look(5, rate=100.0)
+    driver.look(5, rate=200.0)
+    assert driver.at_s == 40.0
+    assert driver.engine.counts == []
+    driver.look(9, rate=9_000.0)
+    assert driver.engine.counts == []
+
+
 def test_under_a_plan_that_allows_none_nothing_is_added() -> None:
     driver = Driver(plan(1))
     driver.look(5, rate=100.0)

@@ -9,6 +9,7 @@ executors are enough, and until when.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy
@@ -57,16 +58,18 @@ def prepare_standing(
     )
     adds = limits.acts and most > count and scaling.verdict not in LIMITS
     patience_s = seen.start_s + max(demand.objective_s for demand in scaling.demands)
+    begins_s = [period.find_begin_s(seen.now_s) for period in policy.schedule.excluded]
+    until_s = min((begin_s for begin_s in begins_s if begin_s is not None), default=None)
     if not adds or removed or needed:
         bounded = tuple(step for step in first if step.batch_rows is not None)
-        return Standing(seen.asked, patience_s, bounded) if bounded else None
+        return Standing(seen.asked, patience_s, bounded, until_s) if bounded else None
     sizes = [count]
     while sizes[-1] < most:
         sizes.append(min(most, max(sizes[-1] + 1, math.ceil(GROWTH * sizes[-1]))))
     steps: list[StandingStep] = []
     for demand, step in zip(scaling.demands, first, strict=True):
         steps += [step, *(demand.prepare(n, n * cores, bounds=bounds) for n in sizes[1:])]
-    return Standing(seen.asked, patience_s, tuple(steps))
+    return Standing(seen.asked, patience_s, tuple(steps), until_s)
 
 
 def says_the_same(standing: Standing | None, before: Standing | None) -> bool:
@@ -78,8 +81,10 @@ def says_the_same(standing: Standing | None, before: Standing | None) -> bool:
     >>> says_the_same(near, old), says_the_same(far, old)
     (True, False)
     """
-    if standing is None or before is None or standing.asked != before.asked:
+    if standing is None or before is None:
         return standing == before
+    if replace(standing, patience_s=before.patience_s, steps=before.steps) != before:
+        return False
     if len(standing.steps) != len(before.steps):
         return False
     for new, old in zip(standing.steps, before.steps, strict=True):

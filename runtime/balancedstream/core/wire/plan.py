@@ -104,17 +104,23 @@ class Standing:
     Attributes:
         asked: executors that the maker of the plan knew to be asked for. A driver that has asked
             for more since does not take its plan for a wish to remove them.
+        patience_s: how long executors that it asked for may take to help; until then it does not
+            count again which rows wait.
         steps: of each query, by ascending `executors`; more than those of the last are never asked
             for.
+        until_s: from then on it adds none, seconds since the Unix epoch; None for no end.
     """
 
     asked: int
     patience_s: float
     steps: tuple[StandingStep, ...]
+    until_s: float | None = None
 
     def __post_init__(self) -> None:
         check_integer("plan.standing.asked", self.asked, 0)
         check_number("plan.standing.patience_s", self.patience_s)
+        if self.until_s is not None:
+            check_number("plan.standing.until_s", self.until_s)
         for position, step in enumerate(self.steps):
             path = f"plan.standing.steps[{position}]"
             check_name(f"{path}.query", step.query)
@@ -435,11 +441,12 @@ def parse_standing(path: str, given: object) -> Standing | None:
         InvalidInputError: it is not as it is written; the message names the field.
 
     >>> parse_standing("standing", {"asked": 2, "patience_s": 60.0, "steps": []})
-    Standing(asked=2, patience_s=60.0, steps=())
+    Standing(asked=2, patience_s=60.0, steps=(), until_s=None)
     """
     if given is None:
         return None
-    fields = check_object(path, given, required=("asked", "patience_s", "steps"), optional=())
+    required = ("asked", "patience_s", "steps")
+    fields = check_object(path, given, required=required, optional=("until_s",))
     names = ("query", "executors", "rows_per_s", "waiting_rows")
     steps = tuple(
         StandingStep(
@@ -449,7 +456,7 @@ def parse_standing(path: str, given: object) -> Standing | None:
         )
         for position, step in enumerate(check_array(f"{path}.steps", fields["steps"]))
     )
-    return Standing(fields["asked"], fields["patience_s"], steps)
+    return Standing(fields["asked"], fields["patience_s"], steps, fields.get("until_s"))
 
 
 def _operator_id(path: str, name: str) -> int:

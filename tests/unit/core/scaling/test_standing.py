@@ -9,7 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.observations import Observation
-from balancedstream.core.policy import AdmissionPolicy, Policy, ScalingPolicy
+from balancedstream.core.periods import Period
+from balancedstream.core.policy import AdmissionPolicy, Policy, ScalingPolicy, SchedulePolicy
 from balancedstream.core.samples import BatchSample
 from balancedstream.core.scaling.arrivals import Arrivals, Forecast
 from balancedstream.core.scaling.costs import QueryCost, StageCost
@@ -69,6 +70,17 @@ def test_the_first_step_that_is_enough_meets_the_objective_and_the_one_before_do
     if before >= 0:
         # Limits are whole rows.
         assert not meets(sizes[before], 1.01 + 1.0 / min(rate, rows + 1.0))
+
+
+def test_none_is_added_from_the_next_excluded_period_on() -> None:
+    periods = Period("0 8 * * *", 3600), Period("30 6 * * *", 3600)
+    excludes = replace(LIMITED, schedule=SchedulePolicy(excluded=periods))
+    standing = prepare_standing(SEEN, decided(8, demand()), excludes)
+    free = prepare_standing(SEEN, decided(8, demand()), LIMITED)
+    assert standing is not None
+    assert free is not None
+    assert (standing.until_s, free.until_s) == (6.5 * 3600, None)
+    assert not says_the_same(standing, free)
 
 
 def test_where_more_are_needed_already_it_was_decided_whether_they_come() -> None:

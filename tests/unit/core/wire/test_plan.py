@@ -51,6 +51,7 @@ standings = st.builds(
         st.builds(StandingStep, names, st.integers(1, 1000), figures, figures, st.none() | figures),
         max_size=4,
     ).map(tuple),
+    st.none() | figures,
 )
 
 
@@ -215,6 +216,10 @@ def test_a_plan_says_who_owns_which_partition() -> None:
         (
             {"standing": {"asked": 1, "patience_s": 60.0, "steps": [1]}},
             r"^plan\.standing\.steps\[0\]: must be an obj",
+        ),
+        (
+            {"standing": {"asked": 1, "patience_s": 60.0, "steps": [], "until_s": -1}},
+            r"^plan\.standing\.until_s: must be a number from 0",
         ),
         (step(executors=0), r"^plan\.standing\.steps\[0\]\.executors: must be an integer from 1"),
         (step(rows_per_s=-1), r"^plan\.standing\.steps\[0\]\.rows_per_s: must be a number from 0"),
