@@ -80,7 +80,7 @@ plugin-apps: $(VENV)/.connect $(SPARKS:%=.venv-spark-%/.connect)
 	@$(BIN)/python -m venv .venv-spark-$*
 	@$(call constrain,$*) > .venv-spark-$*/constraints.txt
 	@.venv-spark-$*/bin/python -m pip install --quiet --disable-pip-version-check \
-	  -c .venv-spark-$*/constraints.txt -e '.[spark,examples]' pytest pytest-timeout pytest-xdist
+	  -c .venv-spark-$*/constraints.txt -e '.[spark,examples]' duckdb pytest pytest-timeout pytest-xdist
 	@touch $@
 
 # With the oldest of each package that pyproject.toml takes, but Spark: what uses them beside it.

@@ -9,6 +9,8 @@ import inputs
 import kinds
 import processors
 from comparison import check_timers, find_difference
+from nexmark.answers import answer, fold
+from nexmark.queries import QUERIES
 
 from balancedstream.keyed.storage import DEFAULT_NAME, Home
 
@@ -97,6 +99,25 @@ def compare(kind: str, expected: Path, found: Path) -> str | None:
         difference = find_difference(read_state(expected / query), read_state(found / query))
         if difference:
             return f"state of {query}: {difference}"
+    return None
+
+
+def compare_with_engine(kind: str, tables: Path, found: Path) -> str | None:
+    """Likewise of a run of NEXMark's and another engine's answer over all rows at once.
+
+    Args:
+        kind: one of `kinds.NEXMARK`.
+        tables: the inputs of the run.
+        found: its folder.
+    """
+    for query in kinds.KINDS[kind]:
+        paths = sorted((found / query / "batches").glob("*.jsonl"))
+        lines = [path.read_text().splitlines() for path in paths]
+        output = [[json.loads(_split(line)[1]) for line in batch] for batch in lines]
+        expected = answer(query, tables / query)
+        difference = find_difference(expected, fold(output, QUERIES[query].keys))
+        if difference or not expected:
+            return f"output of {query}: {difference or 'none was expected'}"
     return None
 
 

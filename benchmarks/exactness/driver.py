@@ -20,11 +20,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+# What the benchmarks share is beside this folder.
+sys.path.append(str(Path(__file__).parents[1]))
+
 import inputs
 import kinds
+import nexmark.processors
 import processors
 from answers import count_batches, find_timer_fault
 from disturbing import Disturber, Keyed
+from nexmark.streams import read_files
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -57,8 +62,9 @@ def main(path: Path) -> None:
         spark, engine = open_disturbed(PARTITIONS, executors, job["settings"])
     else:
         spark, engine = open_plain(PARTITIONS), None
-    # Spark's Python workers cannot import it.
+    # Spark's Python workers cannot import them.
     cloudpickle.register_pickle_by_value(processors)
+    cloudpickle.register_pickle_by_value(nexmark.processors)
     _say("started", application=spark.sparkContext.applicationId)
     for run in job["runs"]:
         if Path(job.get("pause_file", "")).is_file():
@@ -177,6 +183,8 @@ def _group_by(query: kinds.Query, checkpoint: Path, keyed: list[Keyed] | None) -
 
 def _reader(spark: SparkSession, folder: Path) -> kinds.Read:
     def read(table: str) -> DataFrame:
+        if table not in inputs.TABLES:
+            return read_files(spark, folder, table)
         rows = spark.readStream.schema(inputs.SCHEMA).option("maxFilesPerTrigger", 1)
         return rows.json(str(folder / table)).withWatermark("at", inputs.WATERMARK_DELAY)
 

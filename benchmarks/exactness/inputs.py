@@ -1,17 +1,20 @@
-"""The input of every schedule: two small tables, cut by time into files that Spark reads in order.
+"""The input of every schedule: small tables, cut by time into files that Spark reads in order.
 
-The rows never change, so that one undisturbed run answers for every schedule. Keys are skewed, a
-fifth of the rows are repeated later, a twentieth come too late for the watermark.
+The rows never change, so that one undisturbed run answers for every schedule. Of `TABLES`, keys are
+skewed, a fifth of the rows are repeated later, a twentieth come too late for the watermark. The
+others are NEXMark's, whose rows come out of order, and in time.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+
+from nexmark.events import Row, Workload, draw_events
+from nexmark.files import divide, write_files
 
 TABLES = ("orders", "payments")
 SCHEMA = "id BIGINT, key BIGINT, value BIGINT, at TIMESTAMP"
@@ -28,14 +31,23 @@ LATE_MS = 90_000
 FIRST_MS = 1_704_067_200_000
 """2024-01-01 00:00 UTC."""
 
-MODIFIED_S = 1_704_067_200
-"""Modification time of the first file; Spark's file source reads in this order."""
+AUCTIONS = Workload(events=4000, group=50)
+SEED = 1
+"""Of NEXMark's tables."""
 
-Row = dict[str, int | str]
+
+def draw_files(table: str) -> list[list[Row]]:
+    """The rows of any table, file by file."""
+    return draw_rows(table) if table in TABLES else _draw_auctions()[table]
+
+
+@cache
+def _draw_auctions() -> dict[str, list[list[Row]]]:
+    return divide(list(draw_events(AUCTIONS, SEED)), FILES)
 
 
 def draw_rows(table: str) -> list[list[Row]]:
-    """The rows of a table, file by file."""
+    """The rows of one of `TABLES`, file by file."""
     rng = random.Random(table)
     files: list[list[Row]] = []
     for number in range(FILES):
@@ -59,22 +71,28 @@ def draw_rows(table: str) -> list[list[Row]]:
     return files
 
 
-def write_table(folder: Path, table: str, batches: Sequence[int] = tuple(range(FILES))) -> None:
+def list_batches(table: str) -> list[int]:
+    """The number of the last file in each batch, where each file is one."""
+    return list(range(len(draw_files(table))))
+
+
+def write_table(folder: Path, table: str, batches: Sequence[int] | None = None) -> None:
     """Writes the files of a table.
 
     Args:
         folder: is created.
-        table: one of `TABLES`.
+        table: any.
         batches: the number of the last file in each batch; files that a restarted driver took
-            together are written as one.
+            together are written as one. The default is `list_batches`.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    files = draw_rows(table)
-    for number, (first, last) in enumerate(_ranges(batches)):
-        path = folder / f"part-{number:03}.json"
-        lines = [json.dumps(row) + "\n" for rows in files[first : last + 1] for row in rows]
-        path.write_text("".join(lines))
-        os.utime(path, (MODIFIED_S + number, MODIFIED_S + number))
+    files = draw_files(table)
+    write_files(
+        folder,
+        (
+            [row for rows in files[first : last + 1] for row in rows]
+            for first, last in _ranges(list_batches(table) if batches is None else batches)
+        ),
+    )
 
 
 def _ranges(lasts: Sequence[int]) -> Iterator[tuple[int, int]]:

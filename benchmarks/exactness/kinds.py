@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 import pyspark
+from nexmark import queries as nexmark
 from processors import (
     FIRST,
     WIDE_KEY,
@@ -26,7 +27,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from balancedstream.engine.traits import FEATURES, Version, read_version
 
 Read = Callable[[str], DataFrame]
-"""Gives the stream of a table, with `at` watermarked."""
+"""Gives the stream of a table, with its event time watermarked."""
 
 Group = Callable[..., Any]
 """Groups rows by columns: as Spark does it, or so that a stream's keys can be reassigned."""
@@ -201,6 +202,11 @@ def _group_millis(rows: DataFrame, group: Group) -> Any:
     return group(rows.select("key", "value", "at", F.unix_millis("at").alias("at_ms")), "key")
 
 
+def _take_over(query: nexmark.Query) -> Query:
+    """A query of NEXMark's as one of these; its output alone is compared."""
+    return Query(lambda read, _: query.build(read), query.tables, query.output_mode, ())
+
+
 _ACCOUNTS = (
     {"stateVarName": "running"},
     {"stateVarName": "highest"},
@@ -276,11 +282,13 @@ _EVERY_KIND: dict[str, dict[str, Query]] = {
     },
     "processing-time-timers": {"alarms": ALARMS},
     "reassigned-keys-timers": {"alarms": replace(ALARMS, reassigned=True)},
+    **{f"nexmark-{name}": {name: _take_over(query)} for name, query in nexmark.QUERIES.items()},
 }
 _FIRST_SPARK: dict[str, Version] = {
     "transform-with-state-row": (4, 1),
     "transform-with-state-pandas": (4, 0),
     "processing-time-timers": (4, 1),
+    **{f"nexmark-{name}": query.since for name, query in nexmark.QUERIES.items()},
 }
 _STATE_READABLE_SINCE: Version = (4, 0)
 """The first with a state reader. That of 4.0 reads format 1 only, which all write there."""
@@ -307,3 +315,9 @@ KINDS = _select(read_version(pyspark.__version__))
 
 TIMERS = frozenset({"processing-time-timers", "reassigned-keys-timers"})
 """The kinds whose answer depends on the clock: they have assertions of their own."""
+
+NEXMARK = frozenset(kind for kind in KINDS if kind.startswith("nexmark-"))
+"""The kinds whose answer another engine knows."""
+
+UNDISTURBED = frozenset(KINDS) - TIMERS - NEXMARK
+"""The kinds whose answer is that of an undisturbed run."""

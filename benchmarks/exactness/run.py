@@ -1,9 +1,10 @@
 """Exactness under disturbance: is a stream's answer the same, whatever is done to it?
 
 Runs seeded random schedules of moves, scaling, killed executors and killed drivers against each
-kind of stateful operator, compares output and final state with the undisturbed run's, and appends
-one JSON line a schedule to the file of outcomes. A schedule that is in the file is not run again,
-so the work can be spread over several sittings:
+kind of stateful operator and each query of NEXMark's. Compares output and final state with the
+undisturbed run's, or output with the answer of another engine, and appends one JSON line a schedule
+to the file of outcomes. A schedule that is in the file is not run again, so the work can be spread
+over several sittings:
 
     python benchmarks/exactness/run.py --seeds 0-19 --out exactness.jsonl
 
@@ -30,19 +31,19 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+# What the benchmarks share is beside this folder.
+sys.path.append(str(Path(__file__).parents[1]))
+
 import answers
 import inputs
 import kinds
 import pyspark
 from comparison import summarize, summarize_reassignments
+from harness.storage import SCHEME, build_slow_storage
+from nexmark import events, files
 from outcomes import read_commit, read_lines, write_outcome
 
 from balancedstream.engine.session.session import remove_work_folder
-
-# What the benchmarks share is beside this folder.
-sys.path.append(str(Path(__file__).parents[1]))
-
-from harness.storage import SCHEME, build_slow_storage
 
 HERE = Path(__file__).parent
 EXECUTORS = 3
@@ -240,7 +241,7 @@ class Harness:
         outcome = "failed"
         if not error:
             cuts = answers.read_cuts(schedule.kind, folder)
-            merged = schedule.kind not in kinds.TIMERS and cuts != whole_cuts(schedule.kind)
+            merged = schedule.kind in kinds.UNDISTURBED and cuts != whole_cuts(schedule.kind)
             difference = self._find_difference(schedule.kind, cuts, folder)
             outcome = "different" if difference else "equal"
             if not difference and not happened["settled"]:
@@ -268,6 +269,8 @@ class Harness:
     def _find_difference(self, kind: str, cuts: answers.Cuts, folder: Path) -> str | None:
         if kind in kinds.TIMERS:
             return answers.find_timer_fault_at_end(kind, folder)
+        if kind in kinds.NEXMARK:
+            return answers.compare_with_engine(kind, self._write_inputs(whole_cuts(kind)), folder)
         # A driver that died between the source's log and the offset log takes two files in one
         # batch after its restart: the undisturbed run then gets these two as one file.
         self._run_undisturbed({kind: cuts})
@@ -282,7 +285,7 @@ class Harness:
                 "inputs": str(self._write_inputs(cuts)),
             }
             for kind, cuts in wanted.items()
-            if kind not in kinds.TIMERS and not (self._undisturbed(kind, cuts) / WHOLE).exists()
+            if kind in kinds.UNDISTURBED and not (self._undisturbed(kind, cuts) / WHOLE).exists()
         ]
         if not runs:
             return
@@ -320,7 +323,7 @@ class Harness:
 def digest(cuts: answers.Cuts) -> str:
     """Names a division of the input into batches, and the queries and rows as they are now."""
     sha = hashlib.sha256(json.dumps(cuts, sort_keys=True).encode())
-    for module in (inputs, kinds):
+    for module in (events, files, inputs, kinds):
         sha.update(Path(str(module.__file__)).read_bytes())
     return sha.hexdigest()[:16]
 
@@ -328,7 +331,7 @@ def digest(cuts: answers.Cuts) -> str:
 def whole_cuts(kind: str) -> answers.Cuts:
     """One file a batch."""
     return {
-        name: {table: list(range(inputs.FILES)) for table in query.tables}
+        name: {table: inputs.list_batches(table) for table in query.tables}
         for name, query in kinds.KINDS[kind].items()
     }
 

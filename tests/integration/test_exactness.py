@@ -1,8 +1,8 @@
 """Moves, scaling, killed executors and restarted drivers leave no trace in any answer.
 
 One schedule of a kind of operator whose partitions are placed, one of a kind whose keys are
-reassigned and a NEXMark query, with a fresh seed, printed. For the first two, executors have
-one, two or four cores, and Spark's scheduler is FAIR or FIFO.
+reassigned and one of each of three NEXMark queries, with a fresh seed, printed. Executors have one,
+two or four cores, and Spark's scheduler is FAIR or FIFO.
 `benchmarks/exactness/run.py --kind KIND --seeds SEED` runs a schedule of this test again.
 """
 
@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nexmark import queries as nexmark
 
 REPOSITORY = Path(__file__).parents[2]
 HARNESS = REPOSITORY / "benchmarks" / "exactness"
 NEXMARK = os.environ.get("NEXMARK", "")
-"""A folder with the NEXMark queries and their answers, which are not part of this repository."""
+"""A folder with other NEXMark queries and their answers, not part of this repository."""
 
 PLACED = (
     "aggregation",
@@ -43,6 +44,8 @@ REASSIGNED = (
     "reassigned-keys-wide",
     "reassigned-keys-aggregate",
 )
+
+QUERIES = tuple(f"nexmark-{name}" for name, query in nexmark.QUERIES.items())
 
 TIMEOUT_S = 900.0
 
@@ -67,7 +70,18 @@ def seed() -> int:
 def test_operators_of_any_kind_are_exact_under_a_random_schedule(seed: int, tmp_path: Path) -> None:
     # All kinds together would take too long.
     drawn = random.Random(seed)
-    kinds = {drawn.choice(PLACED), drawn.choice(REASSIGNED)}
+    run_schedules({drawn.choice(PLACED), drawn.choice(REASSIGNED)}, seed, drawn, tmp_path)
+
+
+def test_nexmark_answers_are_those_of_another_engine_under_a_random_schedule(
+    seed: int, tmp_path: Path
+) -> None:
+    drawn = random.Random(seed)
+    run_schedules(set(drawn.sample(QUERIES, 3)), seed, drawn, tmp_path)
+
+
+def run_schedules(kinds: set[str], seed: int, drawn: random.Random, tmp_path: Path) -> None:
+    """Runs a schedule of each kind and asserts that its answer is right."""
     slots, scheduler = drawn.choice(["1", "2", "4"]), drawn.choice(["FAIR", "FIFO"])
     under = ("--slots", slots, "--scheduler", scheduler)
     chosen = [word for kind in sorted(kinds) for word in ("--kind", kind)]
@@ -87,5 +101,5 @@ def test_operators_of_any_kind_are_exact_under_a_random_schedule(seed: int, tmp_
 def test_nexmark_answers_are_known_and_right_under_random_moves(seed: int, tmp_path: Path) -> None:
     query = random.Random(seed).choice(["q5", "q8", "q20", "q101"])
     how = ("--data", NEXMARK, "--seed", str(seed), query)
-    outcomes = run_program("nexmark.py", tmp_path / "outcomes.jsonl", *how)
+    outcomes = run_program("nexmark_folder.py", tmp_path / "outcomes.jsonl", *how)
     assert [(line["query"], line["outcome"]) for line in outcomes] == [(query, "equal")]

@@ -1,10 +1,10 @@
-"""NEXMark under forced moves: 28 queries with known answers, while random partitions move.
+"""Queries of NEXMark from elsewhere under forced moves: each has an answer that is known there.
 
 After every batch of every query, random state partitions are placed on random executors. The
-queries, their data and their answers come from a folder next to the repository; each query's
-outcome is one JSON line, and a query that has one for the seed is not run again:
+queries, their data and their answers come from a folder that is not part of the repository; each
+query's outcome is one JSON line, and a query that has one for the seed is not run again:
 
-    python benchmarks/exactness/nexmark.py --seed 0 --out nexmark.jsonl [q5 q8 ...]
+    python benchmarks/exactness/nexmark_folder.py --seed 0 --out nexmark.jsonl [q5 q8 ...]
 
 Exit status 1 if any query gave another answer, or a stateful one was never moved.
 """
@@ -26,6 +26,9 @@ import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, TextIO
+
+# What the benchmarks share is beside this folder.
+sys.path.append(str(Path(__file__).parents[1]))
 
 from comparison import summarize
 from disturbing import describe_batch
