@@ -24,6 +24,7 @@ from tables.idle import tabulate_idle
 from tables.loop_cost import tabulate_loop_cost
 from tables.markdown import Result
 from tables.migration import tabulate_migration
+from tables.nexmark_on_off import tabulate_nexmark_on_off
 from tables.operator_load import tabulate_operator_load
 from tables.placement import tabulate_placement
 from tables.plugin_apps import tabulate_plugin_apps
@@ -58,6 +59,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "handoff": tabulate_handoff,
     "hot_keys": tabulate_hot_keys,
     "split_key": tabulate_split_key,
+    "nexmark_on_off": tabulate_nexmark_on_off,
     "compatibility": tabulate_compatibility,
     "plugin_apps": tabulate_plugin_apps,
     "soak": tabulate_soak,

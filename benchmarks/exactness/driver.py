@@ -184,7 +184,7 @@ def _group_by(query: kinds.Query, checkpoint: Path, keyed: list[Keyed] | None) -
 def _reader(spark: SparkSession, folder: Path) -> kinds.Read:
     def read(table: str) -> DataFrame:
         if table not in inputs.TABLES:
-            return read_files(spark, folder, table)
+            return read_files(spark, folder, table, maxFilesPerTrigger=1)
         rows = spark.readStream.schema(inputs.SCHEMA).option("maxFilesPerTrigger", 1)
         return rows.json(str(folder / table)).withWatermark("at", inputs.WATERMARK_DELAY)
 

@@ -31,7 +31,7 @@ LATE_MS = 90_000
 FIRST_MS = 1_704_067_200_000
 """2024-01-01 00:00 UTC."""
 
-AUCTIONS = Workload(events=4000, group=50)
+AUCTIONS = Workload(events=2400, group=50)
 SEED = 1
 """Of NEXMark's tables."""
 

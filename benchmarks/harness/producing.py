@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import time
@@ -13,38 +14,12 @@ TICK_S = 0.5
 """A file holds the rows that arrived in so many seconds: a stream sees them up to so much later."""
 
 
-class FileProducer:
-    """Writes files of one key a line into a folder that a stream reads.
+class Producer(ABC):
+    """Writes rows when they arrive."""
 
-    Args:
-        folder: of the files; exists.
-        draw_key: the key of the next row, by the second of its arrival.
-
-    Attributes:
-        counts: rows of each key so far: what a stream has to count.
-    """
-
-    def __init__(self, folder: Path, draw_key: Callable[[float], str]) -> None:
-        self._folder = folder
-        self._draw_key = draw_key
-        self._files = 0
-        self.counts: Counter[str] = Counter()
-
-    @property
-    def rows(self) -> int:
-        """Rows written so far."""
-        return self.counts.total()
-
+    @abstractmethod
     def write(self, rows: int, arrived_s: float) -> None:
-        """Writes one file of so many rows; Spark sees it whole or not at all."""
-        if rows <= 0:
-            return
-        keys = [self._draw_key(arrived_s) for _ in range(rows)]
-        hidden = self._folder / f".{self._files:06}"
-        hidden.write_text("".join(f"{key}\n" for key in keys))
-        hidden.rename(self._folder / f"{self._files:06}.txt")
-        self._files += 1
-        self.counts.update(keys)
+        """Writes the next rows, which have arrived by a second since the begin."""
 
     @contextmanager
     def produce(
@@ -81,3 +56,42 @@ class FileProducer:
             due = round(count_until(at_s))
             self.write(due - written, at_s)
             written = due
+
+
+class FileProducer(Producer):
+    """Writes files of one key a line into a folder that a stream reads.
+
+    Args:
+        folder: of the files; exists.
+        draw_key: the key of the next row, by the second of its arrival.
+
+    Attributes:
+        counts: rows of each key so far: what a stream has to count.
+    """
+
+    def __init__(self, folder: Path, draw_key: Callable[[float], str]) -> None:
+        self._folder = folder
+        self._draw_key = draw_key
+        self._files = 0
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return self.counts.total()
+
+    def write(self, rows: int, arrived_s: float) -> None:
+        """Writes one file of so many rows."""
+        if rows <= 0:
+            return
+        keys = [self._draw_key(arrived_s) for _ in range(rows)]
+        write_whole(self._folder / f"{self._files:06}.txt", keys)
+        self._files += 1
+        self.counts.update(keys)
+
+
+def write_whole(file: Path, lines: Iterable[str]) -> None:
+    """Writes a file that Spark sees whole or not at all."""
+    hidden = file.with_name(f".{file.name}")
+    hidden.write_text("".join(f"{line}\n" for line in lines))
+    hidden.rename(file)

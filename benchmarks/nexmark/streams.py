@@ -16,17 +16,13 @@ Read = Callable[[str], DataFrame]
 WATERMARK_DELAY = "5 seconds"
 
 
-def read_files(
-    spark: SparkSession, folder: Path, table: str, *, files_per_batch: int | None = 1
-) -> DataFrame:
-    """The stream of a table whose files are in `folder/table`.
+def read_files(spark: SparkSession, folder: Path, table: str, **options: int) -> DataFrame:
+    """The stream of a table whose files are in `folder/table`; the options are those of Spark.
 
     Closing rows move the watermark and are in no answer: a filter by the watermark's own column is
     one that Spark leaves behind it.
     """
-    stream = spark.readStream.schema(describe_schema(table))
-    if files_per_batch is not None:
-        stream = stream.option("maxFilesPerTrigger", files_per_batch)
+    stream = spark.readStream.schema(describe_schema(table)).options(**options)
     rows = stream.json(str(folder / table)).withWatermark("date_time", WATERMARK_DELAY)
     return rows.where(F.col("date_time") < F.lit(CLOSES_AT))
 

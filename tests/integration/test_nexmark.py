@@ -67,11 +67,10 @@ def test_a_stream_ends_with_the_answer_of_another_engine(
         rows = batch.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
         batches.append([json.loads(row) for (row,) in rows])
 
-    query.build(lambda table: read_files(session, folder, table)).writeStream.queryName(
-        name
-    ).outputMode(query.output_mode).option("checkpointLocation", str(tmp_path)).trigger(
-        availableNow=True
-    ).foreachBatch(keep).start().awaitTermination()
+    result = query.build(lambda table: read_files(session, folder, table, maxFilesPerTrigger=1))
+    stream = result.writeStream.queryName(name).outputMode(query.output_mode).foreachBatch(keep)
+    stream = stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    stream.start().awaitTermination()
     expected = answer(name, folder)
     assert expected
     assert Counter(fold(batches, query.keys)) == Counter(expected)

@@ -4,11 +4,13 @@ import doctest
 from types import ModuleType
 
 import compatibility
+import nexmark_on_off
 import plugin_apps
 import pytest
 import scaling_real
 import summarize
 from harness import counting, results
+from nexmark import answers, events
 from shuffle_simulation import measuring, scheduling, simulation
 from simulation import calibration, model, traces
 from tables import headlines, markdown
@@ -28,6 +30,9 @@ from tables import headlines, markdown
         headlines,
         markdown,
         counting,
+        answers,
+        events,
+        nexmark_on_off,
         scaling_real,
         compatibility,
         plugin_apps,

@@ -31,6 +31,9 @@ from nexmark.events import (
 from nexmark.files import divide, write_files
 from nexmark.queries import QUERIES
 from nexmark.streams import WATERMARK_DELAY
+from nexmark_on_off import summarize_batches
+
+from balancedstream.core.samples import BatchSample
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks" / "exactness"))
 
@@ -165,3 +168,20 @@ def test_a_run_with_the_answer_is_equal_and_one_that_lost_or_doubled_a_row_is_no
     assert "1 too many" in str(compare([*expected, expected[0]]))
     changed = {**json.loads(expected[0]), next(iter(json.loads(expected[0]))): "another"}
     assert "1 missing" in str(compare([json.dumps(changed), *expected[1:]]))
+
+
+def test_a_row_waits_until_its_batch_ends_and_only_what_arrives_or_ends_in_time_counts() -> None:
+    begin_s = 1000.0
+    arrived_s = [float(n) for n in range(10)]
+    ends_s = {3.5: 3, 6.0: 3, 12.0: 4}
+    samples = [
+        BatchSample("q", number, begin_s + end_s, 1.0 + number, rows)
+        for number, (end_s, rows) in enumerate(ends_s.items())
+    ]
+    figures = summarize_batches(samples, arrived_s, begin_s, (4.0, 9.0))
+    # Rows 4 and 5 are in the second batch, 6 to 9 in the third, which ends too late to count.
+    assert figures["rows"] == 6
+    assert figures["batch_s"] == [2.0, 3.0]
+    assert figures["p99_latency_s"] == 12.0 - 6.0
+    assert figures["median_latency_s"] == (12.0 - 8.0 + 12.0 - 9.0) / 2
+    assert figures["rows_per_s"] == 3 / (9.0 - 4.0)
