@@ -105,9 +105,11 @@ class AuctionProducer(Producer):
     Args:
         folder: of the folders of the tables.
         events: in the order of their arrival.
+        events_per_s: that are due.
+        read: the tables that the query reads.
 
     Attributes:
-        arrived_s: when each row of the read tables was due, in seconds since the begin.
+        arrived_s: when each row of these tables was due, in seconds since the begin.
     """
 
     def __init__(
