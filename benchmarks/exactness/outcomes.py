@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
-MEASURED_CODE = ("runtime/balancedstream", "benchmarks/exactness")
+MEASURED_CODE = ("runtime/balancedstream", "benchmarks/exactness", "benchmarks/nexmark")
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -254,6 +254,7 @@ def test_the_batches_of_a_run_are_read_from_its_offset_logs(tmp_path: Path) -> N
         ("runtime/balancedstream/core/keys/epochs.py", True),
         ("runtime/balancedstream/loop/reassigning.py", True),
         ("benchmarks/exactness/run.py", True),
+        ("benchmarks/nexmark/events.py", True),
         ("docs/exactness.md", False),
     ],
 )
