@@ -44,7 +44,7 @@ _KUBECTL = {
     *("annotate", "apply", "create", "delete", "describe", "drain", "get", "label", "logs"),
     *("patch", "port-forward", "scale", "taint", "wait"),
 }
-
+_KIND = {("create", "cluster"), ("load", "docker-image"), ("delete", "cluster")}
 
 _VARIABLE = re.compile(r"[A-Z_]+=")
 
@@ -228,6 +228,8 @@ def _subresources() -> set[str]:
 
 
 def _check_helm(arguments: list[str]) -> Iterator[str]:
+    if f"charts/{CHART.name}" not in arguments:
+        return  # a chart of others, with values of its own
     for number, word in enumerate(arguments):
         if word in {"--set", "--set-string", "--set-json"}:
             for part in re.split(r",(?=[\w.]+=)", arguments[number + 1]):
@@ -385,6 +387,11 @@ def _check_docker(arguments: list[str]) -> Iterator[str]:
             yield f"--build-arg {value}: {folder}/Dockerfile has no such argument"
 
 
+def _check_kind(arguments: list[str]) -> Iterator[str]:
+    if tuple(arguments[:2]) not in _KIND:
+        yield f"kind {' '.join(arguments[:2])}: none of the commands that the pages use"
+
+
 def _check_ci(arguments: list[str]) -> Iterator[str]:
     if not (ROOT / ".ci" / "run").exists():
         yield ".ci/run: there is no such file"
@@ -412,6 +419,7 @@ _CHECKS: dict[str, Callable[[list[str]], Iterator[str]]] = {
     "balancedstream": _check_balancedstream,
     "kubectl": _check_kubectl,
     "helm": _check_helm,
+    "kind": _check_kind,
     "make": _check_make,
     "pip": _check_pip,
     "python": _check_python,
