@@ -2,7 +2,7 @@
 # and sidecars run. The image of an application needs the first and the last line, and those between
 # them if it needs more Python packages:
 #
-#     FROM balancedstream-spark:0.1.0
+#     FROM balancedstream-spark:0.2.0
 #     USER root
 #     RUN pip install geohash2
 #     USER 10001:10001
@@ -15,6 +15,8 @@
 ARG BASE=debian:bookworm-slim
 # The Spark of the second image, one of those with a lock in docker/locks.
 ARG SPARK=4.3
+# That of the labels.
+ARG VERSION=0.2.0
 FROM ${BASE} AS base
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates python3 tini \
@@ -77,7 +79,7 @@ RUN BALANCEDSTREAM_JAR_REQUIRED=1 \
 
 
 FROM base AS operator
-ARG VERSION=0.1.0
+ARG VERSION
 LABEL org.opencontainers.image.title="BalancedStream operator" \
       org.opencontainers.image.description="Balances and scales the Spark streams that BalancedStream resources describe" \
       org.opencontainers.image.version="$VERSION" \
@@ -118,7 +120,7 @@ RUN ln -s ../../balancedstream/spark-plugin.jar "$SPARK_HOME/jars/"
 COPY docker/archive_classes.py /opt/
 RUN SPARK_LOCAL_IP=127.0.0.1 "$PYSPARK_PYTHON" /opt/archive_classes.py /opt/spark.jsa && rm -rf /tmp/*
 # After the large layers, so that a new version does not rebuild them.
-ARG VERSION=0.1.0
+ARG VERSION
 LABEL org.opencontainers.image.title="BalancedStream for Spark" \
       org.opencontainers.image.description="Spark with BalancedStream: the image of drivers and executors" \
       org.opencontainers.image.version="$VERSION" \

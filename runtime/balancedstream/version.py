@@ -1,10 +1,10 @@
-"""The one place of the version: wheel and package take it from here, and a test compares the rest.
+"""The one place of the version: wheel and package take it from here.
 
-The rest is the chart, the images' labels and tags, the docs and the changelog. Beside it are the
-versions of Spark.
+`release/repeat_version.py` writes it into chart, Dockerfile and pages. Beside it are the versions
+of Spark.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 TESTED_SPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
 """Versions of Spark that all is tested with, oldest first."""

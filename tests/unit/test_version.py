@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from datetime import date
 from pathlib import Path
 
-import pytest
 import yaml
+from repeat_version import PLACES, find_outdated
 
 from balancedstream.version import __version__
 
@@ -42,8 +43,23 @@ def test_the_chart_pulls_the_image_of_its_own_version() -> None:
 
 
 def test_both_images_are_labelled_with_the_version() -> None:
-    versions = re.findall(r"^ARG VERSION=(\S+)$", read(ROOT / "Dockerfile"), re.M)
-    assert versions == [__version__] * 2
+    """Each stage that has labels takes the one value of the file."""
+    dockerfile = read(ROOT / "Dockerfile")
+    assert re.findall(r"^ARG VERSION=(\S+)$", dockerfile, re.M) == [__version__]
+    for stage in re.split(r"^FROM ", dockerfile, flags=re.M):
+        if "image.version=" in stage:
+            assert re.search(r"^ARG VERSION$", stage, re.M)
+
+
+def test_every_place_that_repeats_the_version_has_it() -> None:
+    assert [path for path, _ in find_outdated()] == [], "run python release/repeat_version.py"
+
+
+def test_no_place_of_the_version_is_gone() -> None:
+    for before, patterns in PLACES:
+        paths = [path for pattern in patterns for path in ROOT.glob(pattern)]
+        stated = re.compile(before + re.escape(__version__), re.M)
+        assert any(stated.search(read(path)) for path in paths), before
 
 
 def test_image_tags_in_docs_and_examples_are_of_this_version() -> None:
@@ -53,14 +69,24 @@ def test_image_tags_in_docs_and_examples_are_of_this_version() -> None:
         *(ROOT / "docs").rglob("*.md"),
         *(path for path in (ROOT / "examples").rglob("*") if path.name == "Dockerfile"),
         *(ROOT / "examples").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.sh"),
     ]
     tags = {tag for path in paths for tag in IMAGE_TAG.findall(read(path))}
     assert tags == {__version__}
 
 
 def test_the_newest_release_of_the_changelog_is_this_version() -> None:
-    if not CHANGELOG.exists():
-        pytest.skip("there is no changelog yet")
     releases = RELEASE.findall(read(CHANGELOG))
     assert releases, "the changelog has no release heading such as ## [0.1.0]"
     assert releases[0] == __version__
+
+
+def test_every_release_of_the_changelog_has_a_day_and_a_link() -> None:
+    changelog = read(CHANGELOG)
+    days = re.findall(r"^## \[\d[^\]]*\] - (.+)$", changelog, re.M)
+    assert len(days) == len(RELEASE.findall(changelog))
+    assert sorted(map(date.fromisoformat, days), reverse=True) == [
+        date.fromisoformat(day) for day in days
+    ]
+    for release in ("Unreleased", *RELEASE.findall(changelog)):
+        assert re.search(rf"^\[{re.escape(release)}\]: https://", changelog, re.M), release

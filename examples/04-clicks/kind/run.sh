@@ -4,10 +4,10 @@
 set -euxo pipefail
 cd "$(dirname "$0")/../../.."
 kind create cluster --name balancedstream
-docker build --target operator --tag balancedstream-operator:0.1.0 .
-docker build --target spark --tag balancedstream-spark:0.1.0 .
+docker build --target operator --tag balancedstream-operator:0.2.0 .
+docker build --target spark --tag balancedstream-spark:0.2.0 .
 docker build --tag clicks:1 examples/04-clicks
-kind load docker-image --name balancedstream balancedstream-operator:0.1.0 clicks:1
+kind load docker-image --name balancedstream balancedstream-operator:0.2.0 clicks:1
 helm install prometheus prometheus --version 28.10.0 \
   --repo https://prometheus-community.github.io/helm-charts \
   --namespace monitoring --create-namespace \

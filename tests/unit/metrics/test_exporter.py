@@ -22,6 +22,7 @@ from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.samples import KeySample
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
 from balancedstream.metrics.exporter import Exporter
+from balancedstream.version import __version__
 
 
 def test_after_each_of_fifty_batches_with_moves_a_scrape_equals_a_recomputation(
@@ -39,7 +40,7 @@ def test_what_runs_here_is_told() -> None:
     ((python_version, spark_version, version),) = select(collect(Exporter()), "build_info")
     assert python_version.startswith("3.")
     assert spark_version.startswith("4.")
-    assert version == "0.1.0"
+    assert version == __version__
 
 
 def test_before_the_first_batch_only_the_application_has_series() -> None:
