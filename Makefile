@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
 .PRECIOUS: .venv-spark-%/.ready
-.PHONY: demo demo-kubernetes test e2e e2e-ci lint unit integration spark-versions spark-engines plugin-apps lowest lock sbom clean
+.PHONY: demo demo-kubernetes test e2e e2e-ci lint unit integration spark-versions spark-engines plugin-apps lowest lock sbom release-check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -110,6 +110,12 @@ sbom: .venv-tools/.ready
 	  $(TOOLS)/cyclonedx-py requirements --output-reproducible --output-file sbom-$$image.cdx.json docker/locks/$$image.txt; \
 	done
 
+# What a release consists of, in dist/ and with Docker, and whether pages name what its workflow pushes.
+release-check: .venv-tools/.ready
+	@$(BIN)/python -m pytest -q tests/unit/test_release.py tests/unit/test_version.py tests/unit/test_package.py
+	@rm -rf dist
+	@PATH="$$PATH:$$(tests/cluster/cluster bin)" $(BIN)/python release/artifacts.py dist $(if $(BASE),--base $(BASE))
+
 .venv-tools/.ready: docker/locks/tools.txt $(VENV)/.ready
 	@$(BIN)/python -m venv .venv-tools
 	@$(TOOLS)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docker/locks/tools.txt
@@ -134,4 +140,4 @@ $(VENV)/spark.jsa: $(VENV)/.ready docker/archive_classes.py
 	@$(BIN)/python docker/archive_classes.py $@ >$@.log 2>&1 || { cat $@.log; exit 1; }
 
 clean:
-	rm -rf $(VENV) .venv-spark-* .venv-lowest .venv-tools sbom-*.cdx.json *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-spark-* .venv-lowest .venv-tools dist sbom-*.cdx.json *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
