@@ -97,12 +97,14 @@ def submit(script: Path, folder: Path, settings: Mapping[str, str], *arguments: 
     return start(folder, [SPARK / "bin/spark-submit", *options, script, folder, *arguments])
 
 
-def start(folder: Path, command: list[str | Path], **environment: str) -> Started:
-    """Starts a driver whose log is in a folder."""
+def start(
+    folder: Path, command: list[str | Path], *, cwd: Path | None = None, **environment: str
+) -> Started:
+    """Starts a driver whose log is in a folder; in `cwd`, or where the tests run."""
     own = {"SPARK_HOME": str(SPARK), "PYSPARK_PYTHON": sys.executable}
     with (folder / "log").open("wb") as log:
         driver = subprocess.Popen(
-            command, env=os.environ | own | environment, stdout=log, stderr=log
+            command, env=os.environ | own | environment, stdout=log, stderr=log, cwd=cwd
         )
     return Started(driver, folder)
 

@@ -150,6 +150,12 @@ def test_what_a_page_shows_of_a_file_is_in_the_file() -> None:
     assert shown >= 3
 
 
+def test_scala_on_a_page_is_an_example_that_a_test_runs() -> None:
+    """`tests/integration/test_scala.py` compiles and submits it."""
+    shown = [block.text for block in BLOCKS if block.language == "scala"]
+    assert shown == [path.read_text("utf-8") for path in (ROOT / "examples").glob("*/*.scala")]
+
+
 def test_the_columns_of_a_stream_are_those_of_the_definition() -> None:
     columns = [[name.upper() for name, *_, depth in crd._COLUMNS if depth <= d] for d in (0, 1)]
     shown = list(_read_columns())
@@ -165,7 +171,7 @@ def _read_columns() -> Iterator[list[str]]:
                 yield line[line.index("NAME") :].split()[1:]
 
 
-LANGUAGES = {"console", "sh", "yaml", "python", "promql", "properties", "dockerfile"}
+LANGUAGES = {"console", "sh", "yaml", "python", "scala", "promql", "properties", "dockerfile"}
 """Checked by their language: here, in `tests/integration/test_snippets.py`, and PromQL in
 `tests/unit/metrics/test_catalogue.py`."""
 
