@@ -6,7 +6,7 @@ import json
 import re
 
 import yaml
-from charts import ALERT_TESTS, ALERTS, DASHBOARD, dashboard_queries, documented_metrics
+from charts import ALERT_TESTS, ALERTS, CHART, DASHBOARD, dashboard_queries, documented_metrics
 
 
 def test_every_alert_says_how_bad_it_is_what_it_means_and_what_to_do() -> None:
@@ -15,6 +15,14 @@ def test_every_alert_says_how_bad_it_is_what_it_means_and_what_to_do() -> None:
             assert alert["labels"]["severity"] in {"critical", "warning"}, alert["alert"]
             assert alert["annotations"].keys() == {"summary", "description", "action"}
             assert re.fullmatch(r"[1-9]\d*m", alert["for"]), alert["alert"]
+
+
+def test_the_readme_lists_every_alert_with_its_severity() -> None:
+    readme = (CHART / "README.md").read_text("utf-8")
+    listed = dict(re.findall(r"^\| `(BalancedStream\w+)` \| (\w+) \|", readme, re.M))
+    groups = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]
+    alerts = [alert for group in groups for alert in group["rules"]]
+    assert listed == {alert["alert"]: alert["labels"]["severity"] for alert in alerts}
 
 
 def test_every_alert_is_tested() -> None:
