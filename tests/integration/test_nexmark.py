@@ -32,7 +32,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": str(PARTITIONS),
 }
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 
 @pytest.fixture(scope="module")
