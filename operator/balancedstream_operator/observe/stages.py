@@ -19,33 +19,47 @@ STAGE_METRICS = (
 _KINDS: dict[str, StageKind] = {kind: kind for kind in get_args(StageKind)}
 
 
+_Counter = Mapping[float, float]
+"""Time of a sample to its value."""
+
+
 def sample_stages(
     partitions: Mapping[str, Sequence[Series]], intervals: Sequence[Interval]
 ) -> Iterable[StageSample]:
     """One sample per kind of stage and interval: the mean of the batches in it."""
-    of_kind: dict[tuple[str, StageKind], dict[str, list[Series]]] = {}
+    of_kind: dict[tuple[str, StageKind], dict[str, list[tuple[str, _Counter]]]] = {}
     for name in STAGE_METRICS:
         for series in partitions.get(name, ()):
             kind = _KINDS.get(series.labels[wire.KIND])
             if kind is not None:
-                found = of_kind.setdefault((series.labels[wire.QUERY], kind), defaultdict(list))
-                found[name].append(series)
-    times = [s.samples[0][0] for found in of_kind.values() for ss in found.values() for s in ss]
-    fetched_s = min(times, default=0.0)
+                query, executor = series.labels[wire.QUERY], series.labels.get(wire.EXECUTOR, "")
+                found = of_kind.setdefault((query, kind), defaultdict(list))
+                found[name].append((executor, dict(series.samples)))
+    counters = [c for found in of_kind.values() for each in found.values() for _, c in each]
+    fetched_s = min((next(iter(counter)) for counter in counters), default=0.0)
+    busy: dict[str, list[_Counter]] = defaultdict(list)
+    for (query, _), found in of_kind.items():
+        busy[query] += (counter for _, counter in found[wire.STAGE_BUSY])
+    # Of an executor that has left since, nobody knows what it did in the last batches.
+    known = [
+        interval
+        for interval in intervals
+        if interval.before_s >= fetched_s
+        and not any(
+            interval.before_s in c and interval.after_s not in c for c in busy[interval.query]
+        )
+    ]
     for (query, kind), found in sorted(of_kind.items()):
-        for interval in intervals:
-            if interval.query != query or interval.before_s < fetched_s:
-                continue
-            # Of an executor that has left since, nobody knows what it did in the last batches.
-            if _lost_any(of_kind, interval):
+        for interval in known:
+            if interval.query != query:
                 continue
             busy_s = {
-                s.labels[wire.EXECUTOR]: change
-                for s in found[wire.STAGE_BUSY]
-                if (change := _change(s, interval)) is not None
+                executor: change
+                for executor, counter in found[wire.STAGE_BUSY]
+                if (change := _change(counter, interval)) is not None
             }
             tasks, longest_s = (
-                sum(_change(s, interval) or 0.0 for s in found[name])
+                sum(_change(counter, interval) or 0.0 for _, counter in found[name])
                 for name in (wire.STAGE_TASKS, wire.STAGE_LONGEST_TASK)
             )
             if busy_s and tasks:
@@ -60,24 +74,11 @@ def sample_stages(
                 )
 
 
-def _lost_any(
-    of_kind: Mapping[tuple[str, StageKind], Mapping[str, Sequence[Series]]], interval: Interval
-) -> bool:
-    return any(
-        interval.before_s in times and interval.after_s not in times
-        for (query, _), found in of_kind.items()
-        if query == interval.query
-        for series in found[wire.STAGE_BUSY]
-        for times in [{time_s for time_s, _ in series.samples}]
-    )
-
-
-def _change(series: Series, interval: Interval) -> float | None:
+def _change(counter: _Counter, interval: Interval) -> float | None:
     """What a counter grew by in an interval; None if it is gone at its end.
 
     A counter that is not there at the start began within the interval, from 0.
     """
-    values = dict(series.samples)
-    if interval.after_s not in values:
+    if interval.after_s not in counter:
         return None
-    return max(0.0, values[interval.after_s] - values.get(interval.before_s, 0.0))
+    return max(0.0, counter[interval.after_s] - counter.get(interval.before_s, 0.0))
