@@ -219,7 +219,7 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
         standing=plan.standing if plan else None,
         stood=inputs.stood is not None,
     )
-    return Observation(
+    observation = Observation(
         # The operator knows nothing about the time after the newest scrape.
         now_s=measurement.scraped_s,
         executors=measurement.executors,
@@ -228,14 +228,8 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
         batches=measurement.batches,
         restore_cost=measurement.restore_cost,
         requested=inputs.desired,
-        last_scaled_s=inputs.past.scaled_at_s,
-        last_removed=inputs.past.removed,
-        scale_in_delay_s=inputs.past.delay_s,
-        room=inputs.past.room,
-        start_s=inputs.past.start_s,
         keys=measurement.keys,
         stages=measurement.stages,
-        last_scale_out=inputs.past.scale_out,
         idle_s=measurement.idle_s,
         running=tuple(measurement.last_batches),
         hidden=measurement.hidden if measurement.executors else (),
@@ -246,6 +240,7 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
         in_force=in_force,
         bounded=tuple(plan.standing.bound(0)) if plan and plan.standing else (),
     )
+    return inputs.past.recall(observation)
 
 
 def _describe_left_out(plan: Plan, placed: Sequence[KeyPlacement], decision: Decision) -> str:

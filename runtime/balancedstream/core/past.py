@@ -13,6 +13,7 @@ from balancedstream.core.observations import (
     MIN_DELAY_S,
     MIN_ROOM,
     START_S,
+    Observation,
     ScaleOut,
 )
 from balancedstream.core.scaling.executors import ScalingDecision
@@ -62,6 +63,22 @@ class Past:
     start_s: float = START_S
     starting: bool = False
 
+    def recall(self, observation: Observation) -> Observation:
+        """An observation with what is remembered of changes of the number of executors.
+
+        >>> Past(scaled_at_s=5.0, start_s=31.0).recall(Observation(10.0, {"a": 1})).start_s
+        31.0
+        """
+        return replace(
+            observation,
+            last_scaled_s=self.scaled_at_s,
+            last_removed=self.removed,
+            scale_in_delay_s=self.delay_s,
+            room=self.room,
+            start_s=self.start_s,
+            last_scale_out=self.scale_out,
+        )
+
     def after(
         self,
         decision: Decision,
@@ -75,10 +92,10 @@ class Past:
 
         Args:
             decision: made with this past; `requested` is what its observation asked for.
-            joined: whether all executors that were asked for are there.
             plan: that carries it out; None if there is none.
             now_s: when the plan is made, seconds since the Unix epoch.
             last_batches: last finished batch of each query.
+            joined: whether all executors that were asked for are there.
 
         >>> from balancedstream.core.decisions import decide
         >>> from balancedstream.core.observations import Observation

@@ -14,13 +14,7 @@ from balancedstream.core.past import Past
 from balancedstream.core.periods import find_exclusion, find_floor
 from balancedstream.core.planning import leave_out, propose
 from balancedstream.core.policy import Mode, Policy
-from balancedstream.core.samples import (
-    BatchSample,
-    KeySample,
-    OperatorId,
-    StageSample,
-    TaskSample,
-)
+from balancedstream.core.samples import BatchSample, KeySample, OperatorId, StageSample, TaskSample
 from balancedstream.core.scaling.demand import MIN_BATCHES
 from balancedstream.core.scaling.executors import ScalingDecision
 from balancedstream.core.scaling.verdicts import LIMITS
@@ -210,21 +204,15 @@ class Decider:
     ) -> Observation:
         schedule = self._policy.schedule
         floor, floor_why = find_floor(schedule.floors, now_s)
-        return Observation(
+        observation = Observation(
             now_s=now_s,
             executors=executors,
             tasks=tuple(self._tasks),
             batches=tuple(self._batches),
             restore_cost=state.restore_cost,
             requested=state.requested,
-            last_scaled_s=self._past.scaled_at_s,
-            last_removed=self._past.removed,
-            scale_in_delay_s=self._past.delay_s,
-            room=self._past.room,
-            start_s=self._past.start_s,
             keys=tuple(self._keys),
             stages=tuple(self._stages),
-            last_scale_out=self._past.scale_out,
             idle_s=dict(self._idle_s),
             prepared=tuple(state.prepared),
             excluded=find_exclusion(schedule.excluded, now_s),
@@ -239,6 +227,7 @@ class Decider:
             sightings=self._sights.all,
             bounded=self._admission.bounded,
         )
+        return self._past.recall(observation)
 
     def _decide_freely(self, observation: Observation, decision: Decision) -> Decision:
         """What would be decided if the policy acted and nothing had to wait."""

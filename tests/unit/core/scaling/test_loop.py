@@ -116,14 +116,9 @@ class Stream:
             live,
             batches=tuple(self.batches),
             stages=tuple(self.stages),
-            last_scaled_s=self.past.scaled_at_s,
-            last_removed=self.past.removed,
-            scale_in_delay_s=self.past.delay_s,
-            room=self.past.room,
-            last_scale_out=self.past.scale_out,
         )
         loads = measure(self.tasks, live, self.policy, self.now_s)
-        return decide(observation, loads, self.policy)
+        return decide(self.past.recall(observation), loads, self.policy)
 
 
 def relative(low: float, high: float) -> st.SearchStrategy[float]:
