@@ -46,6 +46,7 @@ _SHIFT = timedelta(hours=3)
 """Longer than any step by which a clock is set back or forward."""
 
 _YEAR_DAYS = 367
+"""A leap year, and the day on which the search begins."""
 
 _CHAIN = 4
 """`find_exclusion` follows at most this many periods that each begin before the last one ends."""

@@ -39,16 +39,11 @@ class Admission:
             bounds: query to the rows that its next batch should have at most; other queries are
                 not bounded any more.
         """
-        self._bounds = {query: rows for query, rows in self._bounds.items() if query in bounds}
-        for query, rows in bounds.items():
-            if query in self._refused:
-                continue
-            if self._mode == "auto" and (why := self._realizer.bound(query, rows)):
+        for query, rows in bounds.items() if self._mode == "auto" else ():
+            if query not in self._refused and (why := self._realizer.bound(query, rows)):
                 self._refused.add(query)
-                self._bounds.pop(query, None)
                 self._journal.note(f"{query}: its batches are not bounded: {why}")
-                continue
-            self._bounds[query] = rows
+        self._bounds = {q: rows for q, rows in bounds.items() if q not in self._refused}
 
     def see(self, event: BatchPlanned) -> None:
         """Says once for each time that it falls behind that a query is bounded, or would be."""

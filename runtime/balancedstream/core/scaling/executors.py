@@ -229,7 +229,8 @@ class _Sizing:
             why = f"balanced, {self.count} executors carry it: move partitions"
             return self._keep(Verdict.SKEW, f"{why}, more executors would not help")
         delay_s = self.seen.scale_in_delay_s
-        count = max(self._find_for_peak(delay_s), self.limits.min_executors)
+        peaks = self._find_peaks(delay_s)
+        count = self._find_for(peaks)
         if count >= self.asked:
             return self._keep(Verdict.STEADY, met, count)
         if self.utilization >= FULL:
@@ -244,12 +245,12 @@ class _Sizing:
             why = f", but only {known_s:.0f} s were measured"
         elif self.passed_s < max(HOLD_S, delay_s):
             why = f", but the last change was {self.passed_s:.0f} s ago"
-        elif max(self._find_for_peak(delay_s / 2), self.limits.min_executors) < count:
+        elif self._find_for(self._find_peaks(delay_s / 2)) < count:
             why = ", and soon fewer will"
         if why:
             return self._keep(Verdict.HOLD, would + why, count)
         decision = self._decide(count, Verdict.SURPLUS, would, count)
-        return replace(decision, enough_for=self._find_peaks(delay_s))
+        return replace(decision, enough_for=peaks)
 
     def _judge(self, last: ScaleOut | None) -> ScaleOut | None:
         """The last scale-out by what its executors show now, if they are all there.
@@ -294,9 +295,9 @@ class _Sizing:
                 low = middle + 1
         return low
 
-    def _find_for_peak(self, delay_s: float) -> int:
-        """The fewest executors for the highest rate of a time until now."""
-        return self._find_fewest(1, self.asked, self._find_peaks(delay_s))
+    def _find_for(self, rates: Mapping[str, float]) -> int:
+        """The fewest executors that may stay and meet the objectives at these rates."""
+        return max(self._find_fewest(1, self.asked, rates), self.limits.min_executors)
 
     def _find_peaks(self, delay_s: float) -> dict[str, float]:
         """The highest rate of each query in a time until now, and some room."""

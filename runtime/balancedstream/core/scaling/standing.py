@@ -9,7 +9,6 @@ executors are enough, and until when.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy
@@ -83,7 +82,7 @@ def says_the_same(standing: Standing | None, before: Standing | None) -> bool:
     """
     if standing is None or before is None:
         return standing == before
-    if replace(standing, patience_s=before.patience_s, steps=before.steps) != before:
+    if (standing.asked, standing.until_s) != (before.asked, before.until_s):
         return False
     if len(standing.steps) != len(before.steps):
         return False
