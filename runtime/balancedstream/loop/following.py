@@ -104,6 +104,7 @@ class Follower:
         """Forgets a query that is over."""
         self._sights.end_query(query)
         self._admission.end_query(query)
+        self._wanted.pop(query, None)
 
     def _apply(self, text: str) -> None:
         self._unreadable = ""

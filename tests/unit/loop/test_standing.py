@@ -45,9 +45,13 @@ class Driver:
         self.follower = Follower(self.realizer, self.plans, journal)
         self.follower.look_for_plans()
         self.at_s, self.waiting = 30.0, waiting
+        self.begin()
+
+    def begin(self) -> None:
+        """The three batches, and the one that runs."""
         for number in range(3):
             self.finish_batch(number)
-        self._see(BatchPlanned("q", 3, 30.0, 1000.0, waiting, 10.0))
+        self._see(BatchPlanned("q", 3, self.at_s, 1000.0, self.waiting, 10.0))
 
     def finish_batch(self, number: int, executors: int = 2) -> None:
         """A batch of 1,000 rows has taken 7 s on so many executors."""
@@ -157,6 +161,26 @@ def test_a_plan_that_knows_may_ask_for_fewer_also_if_it_allows_more() -> None:
     assert driver.realizer.state().requested == 6
     driver.take(plan(2, asked=6, executors=("a", "b", "+1")))
     assert driver.engine.counts == [6, 3]
+
+
+def test_a_query_that_ended_leaves_nothing_to_the_next_one_of_its_name() -> None:
+    def count_looks() -> int:
+        looks, driver = 0, Driver(plan(1), waiting=5_000.0)
+        while not driver.engine.counts:
+            driver.look(1, rate=100.0)
+            looks += 1
+        return looks
+
+    looks = count_looks()
+    driver = Driver(plan(1), waiting=5_000.0)
+    driver.look(looks - 1, rate=100.0)
+    driver.follower.end_query("q")
+    driver.at_s, driver.waiting = 30.0, 5_000.0
+    driver.begin()
+    driver.look(looks - 1, rate=100.0)
+    assert driver.engine.counts == [], "the first look that needs more may be chance"
+    driver.look(1, rate=100.0)
+    assert driver.engine.counts == [3]
 
 
 def test_from_the_time_that_the_plan_says_on_none_is_added() -> None:
