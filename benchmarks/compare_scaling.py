@@ -4,7 +4,7 @@
     python benchmarks/compare_scaling.py                    five traces, three seeds, driver's home
     python benchmarks/compare_scaling.py held-out --seeds 1-3
     python benchmarks/compare_scaling.py steps spikes --seeds 2 --home operator --each
-    python benchmarks/compare_scaling.py --policy '{"scaling": {"min_batches": 2}}'
+    python benchmarks/compare_scaling.py --policy '{"admission": {"mode": "auto"}}'
 
 It runs the code of this working tree, one run after the other. What does not depend on our code,
 the bound and the lag threshold, is kept in `build/` for the next time.

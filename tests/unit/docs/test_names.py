@@ -15,11 +15,14 @@ from balancedstream.core.policy import knobs
 from balancedstream.core.removed import REMOVED
 from balancedstream.metrics.catalogue import METRICS
 from balancedstream_operator.api.conditions import KINDS
+from balancedstream_operator.api.schema import camel
 
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
 KNOBS = {knob.path for knob in knobs()}
 REMOVED_KNOBS = {knob.path for knob in REMOVED}
 """Only the page of all knobs names them."""
+REMOVED_FIELDS = {camel(path.partition(".")[2]) for path in REMOVED_KNOBS}
+"""The same in a manifest; only its reference names them."""
 SECTIONS = {path.partition(".")[0] for path in KNOBS}
 FIELD = re.compile(r"(spec|status)((?:\.\w+(?:\[\])?)+)")
 OF_OTHERS = re.compile(
@@ -50,6 +53,9 @@ def find_lost_names(page: Path) -> Iterator[str]:
         field = FIELD.fullmatch(code)
         if field and not OF_OTHERS.match(code) and not has_field(field[2], SCHEMA[field[1]]):
             yield f"`{code}`: a BalancedStream has no such field"
+        _, of_section, last = code.rpartition(".")
+        if of_section and last in REMOVED_FIELDS and page.parent.name != "reference":
+            yield f"`{code}`: it has no effect any more"
         section, _, name = code.partition(".")
         is_knob = section in SECTIONS and re.fullmatch(r"[a-z]+(_[a-z]+)+", name)
         known = KNOBS | REMOVED_KNOBS if page.name == "policy.md" else KNOBS
