@@ -202,7 +202,7 @@ class Status:
     )
     standing: Annotated[
         str | None,
-        Text("Executors that the driver adds by itself before the next plan.", 1024, prose=True),
+        Text("What the driver does by itself before the next plan.", 1024, prose=True),
     ] = None
     last_scale_time: Annotated[
         str | None, Time("When the number of executors that it should have changed last.")
