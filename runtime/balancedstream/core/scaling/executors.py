@@ -36,6 +36,10 @@ AS_GOOD = 1.1
 FULL = 0.95
 """Executors that are busy for this part of their time are not removed."""
 
+LEAST_SAVING = 1 / 16
+"""A removal that saves less than this part of the executors costs more than it saves: state moves,
+and they come back with the next noise."""
+
 LEAST_EFFECT = 0.1
 """A scale-out that brings less than this part of its expected gain did not help (Flink's
 `scaling.effectiveness.threshold`, FLINK-37411)."""
@@ -233,6 +237,8 @@ class _Sizing:
         count = self._find_for(peaks)
         if count >= self.asked:
             return self._keep(Verdict.STEADY, met, count)
+        if self.asked - count < LEAST_SAVING * self.asked:
+            return self._keep(Verdict.STEADY, f"{met}; {count} would do, which saves too little")
         if self.utilization >= FULL:
             return self._keep(Verdict.STEADY, "all of them are busy all the time", count)
         if self.load.unmeasured:

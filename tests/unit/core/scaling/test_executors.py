@@ -214,6 +214,15 @@ def test_of_two_idle_executors_one_is_removed() -> None:
     assert decide_on(even(2, 1.0), duration_s=1.5).executors == 1
 
 
+def test_a_removal_that_saves_less_than_a_sixteenth_of_the_executors_is_not_made() -> None:
+    roomy = Policy(scaling=ScalingPolicy(max_executors=64))
+    decision = decide_on(even(16, 8.0, partitions=64), roomy, duration_s=8.5)
+    assert (decision.executors, decision.verdict) == (15, Verdict.SURPLUS)
+    decision = decide_on(even(17, 8.0, partitions=68), roomy, duration_s=8.5)
+    assert (decision.executors, decision.verdict) == (17, Verdict.STEADY)
+    assert "; 16 would do, which saves too little; 17 stay" in decision.reason
+
+
 def test_one_decision_adds_at_most_seven_times_the_executors() -> None:
     roomy = Policy(scaling=ScalingPolicy(max_executors=64))
     one = decide_on(even(1, 200.0, partitions=160), roomy, duration_s=201.0, backlog_rows=9e4)
