@@ -1,4 +1,4 @@
-"""The command line: `balancedstream run | explain | policy | plugin | sidecar`."""
+"""The command line: `balancedstream run | explain | policy | repartition | plugin | sidecar`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from balancedstream.core.observations import Observation, parse_observation
 from balancedstream.core.policy import Policy, knobs, parse
 from balancedstream.core.printing import printable
 from balancedstream.core.removed import describe_removed
+from balancedstream.core.sizing import parse_mib
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
 from balancedstream.launch.policies import read_policy
 from balancedstream.launch.saying import say
@@ -186,6 +187,39 @@ def _build_parser() -> argparse.ArgumentParser:
     show = commands.add_parser("policy", help="print every knob with its default, as a policy file")
     show.set_defaults(command=_print_policy)
 
+    repartition = commands.add_parser(
+        "repartition",
+        help="change the number of state partitions of a query that is stopped",
+        description="Has Spark (4.2 or newer) write the state in a query's checkpoint anew for "
+        "another number of state partitions, and compares all of it with the state before. The "
+        "query must be stopped; one that is seen to write is refused, but one that only waits for "
+        "rows leaves no trace. If this is interrupted, the same command finishes it. The exit "
+        "status is 2 if it was refused or not finished, and a sentence says what is there.",
+    )
+    repartition.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation, on this machine"
+    )
+    wanted = repartition.add_mutually_exclusive_group(required=True)
+    wanted.add_argument(
+        "--partitions", type=_parse_count, metavar="N", help="state partitions wanted"
+    )
+    wanted.add_argument(
+        "--undo",
+        action="store_true",
+        help="go back to the batch before, as long as the query has committed none since; only "
+        "for checkpoints of format 2",
+    )
+    repartition.add_argument(
+        "--dry-run", action="store_true", help="say what would be done, and change nothing"
+    )
+    repartition.add_argument(
+        "--sample-above",
+        metavar="SIZE",
+        help="of more state than this, such as 10g, compare a sample of the keys, and count all "
+        "(default: compare all)",
+    )
+    repartition.set_defaults(command=_repartition)
+
     plugin = commands.add_parser(
         "plugin", help="print the options of spark-submit that balance any application"
     )
@@ -238,6 +272,38 @@ def _run(arguments: argparse.Namespace) -> NoReturn:
         baseline_batches=arguments.baseline,
     )
     run_app(options)
+
+
+def _repartition(arguments: argparse.Namespace) -> int:
+    sample_above_bytes = None
+    if arguments.sample_above is not None:
+        try:
+            sample_above_bytes = parse_mib(arguments.sample_above) * 1024**2
+        except ValueError as error:
+            message = f"--sample-above: {error}. Nothing was changed."
+            raise InvalidInputError(message) from error
+    try:
+        from balancedstream.launch.repartition import (  # noqa: PLC0415
+            RepartitionOptions,
+            repartition,
+        )
+    except ModuleNotFoundError as error:
+        message = (
+            f"`repartition` needs the package {error.name}, which is not installed. Nothing was "
+            f"changed. Install it, {say_install('spark')}"
+        )
+        raise MissingPackageError(message) from error
+
+    repartition(
+        RepartitionOptions(
+            checkpoint=arguments.checkpoint,
+            partitions=arguments.partitions or 0,
+            dry_run=arguments.dry_run,
+            undo=arguments.undo,
+            sample_above_bytes=sample_above_bytes,
+        )
+    )
+    return 0
 
 
 def _show(text: str) -> None:

@@ -56,3 +56,7 @@ class CheckpointError(BalancedStreamError):
 
 class SharedFolderError(BalancedStreamError):
     """A folder that driver and executors share cannot be used; the batch fails, no row is lost."""
+
+
+class RepartitionError(BalancedStreamError):
+    """The number of state partitions was not changed as asked; the message says what is there."""

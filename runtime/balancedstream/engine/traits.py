@@ -29,6 +29,7 @@ LOADING_AHEAD_SINCE: Version = (4, 1)
 FORMATS_KEPT_SINCE: Version = (4, 3)
 PACKAGES_MOVED_IN: Version = (4, 1)
 MAX_BYTES_SINCE: Version = (4, 0)
+REPARTITION_SINCE: Version = (4, 2)
 
 FEATURES: dict[str, tuple[Version, str]] = {
     "balanced": ((4, 2), "Python data sources that limit what a batch reads"),
@@ -166,6 +167,26 @@ def check_feature(name: str, version: str = pyspark.__version__) -> None:
         f"this is PySpark {version}. Nothing was started, no data was touched. Use PySpark "
         f"{name_version(first)} or newer, or leave it out: state partitions are balanced without "
         "it."
+    )
+    raise UnsupportedSparkError(message)
+
+
+def check_repartition(version: str = pyspark.__version__) -> None:
+    """Checks that this Spark can change the number of a checkpoint's state partitions.
+
+    Raises:
+        UnsupportedSparkError: it cannot; the message names the first version that can.
+
+    >>> check_repartition("4.2.1")
+    """
+    if read_version(version) >= REPARTITION_SINCE:
+        return
+    first = name_version(REPARTITION_SINCE)
+    message = (
+        f"repartition needs Spark {first} or newer, which can write state offline, and this is "
+        f"Spark {version}. Nothing was changed. Let the query run with Spark {first} or newer and "
+        "type this command with the same version, or begin a new checkpoint with the number that "
+        "you want"
     )
     raise UnsupportedSparkError(message)
 

@@ -16,10 +16,11 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from balancedstream.core.keys.epochs import Epoch, Wish, advance_epoch
+from balancedstream.core.logs import MARK
 from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
-from balancedstream.keyed.storage import MARK, BatchContext, Home, describe_offset
+from balancedstream.keyed.storage import BatchContext, Home, describe_offset
 from balancedstream.workers.names import MAILBOX_OPTION
 
 SOURCE = "balancedstream"

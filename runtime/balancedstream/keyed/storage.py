@@ -7,7 +7,6 @@ offset log alone says which of them count.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import uuid
@@ -19,6 +18,7 @@ from typing import Any
 from pyspark import TaskContext
 
 from balancedstream.core.keys.epochs import Epoch, parse_epoch
+from balancedstream.core.logs import MARK, parse_offsets
 from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.workers.files import draft
 from balancedstream.workers.names import (
@@ -28,9 +28,6 @@ from balancedstream.workers.names import (
     RUN_PROPERTY,
     find_folder,
 )
-
-MARK = "balancedstream"
-"""Field of the control source's offset with the operator's name."""
 
 DEFAULT_NAME = "keys"
 """Of an operator that is not given one."""
@@ -85,7 +82,7 @@ class Home:
         """
         path = self._offsets / str(batch)
         try:
-            offsets = [*_parse_offsets(path.read_text("utf-8"))]
+            offsets = [*parse_offsets(path.read_text("utf-8"))]
         except (OSError, ValueError) as error:
             message = (
                 f"{path} cannot be read ({error}), so it is unknown where the keys of batch "
@@ -228,29 +225,6 @@ def _list_numbered(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[Pat
 def _remove(path: Path) -> None:
     with suppress(OSError):
         path.unlink()
-
-
-def _parse_offsets(text: str) -> Iterator[Any]:
-    r"""The offsets of a batch's sources that are objects of JSON, as ours are.
-
-    Raises:
-        ValueError: the log is cut off, or has a format that is not known here.
-
-    >>> [*_parse_offsets('v1\n{}\n-\n{"a": 1}')], [*_parse_offsets('v2\n{}\n1:{"a": 1}\n0:-')]
-    ([{'a': 1}], [{'a': 1}])
-    """
-    # Not by `splitlines`: the name of a file in an offset may have what Unicode calls a line's end.
-    version, _, *lines = text.split("\n")
-    if version not in {"v1", "v2"}:
-        message = f"its format is {version:.20}, and only v1 and v2 are known"
-        raise ValueError(message)
-    for line in lines:
-        # From the second format on, each has its source's name or place before it.
-        offset = line.partition(":")[2] if version == "v2" else line
-        if offset.startswith("{"):
-            # What another source writes is its own affair.
-            with suppress(ValueError, RecursionError):
-                yield json.loads(offset)
 
 
 class HandoffWriter:

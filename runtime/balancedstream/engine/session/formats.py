@@ -14,8 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-FORMATS = {"v1": "1", "v2": "2"}
-"""The first line of a commit, to the format of the state. Others do not tell."""
+from balancedstream.core.logs import FORMATS
 
 
 def find_format(spark: SparkSession, checkpoint: str) -> str | None:
