@@ -27,7 +27,7 @@ from balancedstream.engine.session import labels
 from balancedstream.engine.session.java import check_java
 from balancedstream.engine.session.local import LocalExecutors
 from balancedstream.engine.session.session import remove_work_folder, tuned_sessions
-from balancedstream.engine.traits import FEATURES, LOADING_AHEAD_SINCE
+from balancedstream.engine.traits import FEATURES, LOADING_AHEAD_SINCE, REPARTITION_SINCE
 from balancedstream.shuffling.collecting import watch
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ collect_ignore_glob = [
         (FEATURES["shuffle"][0], ("test_shuffle*.py",)),
         (LOADING_AHEAD_SINCE, ("test_*prepared_moves.py", "test_hand_overs.py")),
         (LOADING_AHEAD_SINCE, ("test_faulty_steps.py",)),
+        (REPARTITION_SINCE, ("test_repartition.py",)),
     )
     for files in names
     if first > SPARK

@@ -11,6 +11,7 @@ from balancedstream.engine.traits import (
     COMMIT_IDS_SINCE,
     FEATURES,
     LOADING_AHEAD_SINCE,
+    REPARTITION_SINCE,
     RESTORE_TIMES_SINCE,
     Version,
     read_version,
@@ -23,6 +24,7 @@ SINCE = {
     "told apart": COMMIT_IDS_SINCE,
     "loaded ahead": LOADING_AHEAD_SINCE,
     "took to load": RESTORE_TIMES_SINCE,
+    "`balancedstream repartition`": REPARTITION_SINCE,
     "`shuffle`": FEATURES["shuffle"][0],
     "`balanced(...)`": FEATURES["balanced"][0],
 }
