@@ -144,7 +144,7 @@ def query(spark: SparkSession, tmp_path: Path) -> Callable[..., Query]:
         session = spark.newSession()
         for key, value in (own | {SHUFFLE_PARTITIONS: "3"}).items():
             session.conf.set(key, value)
-        return Query(session, build, tmp_path / "its checkpoint", mode)
+        return Query(session, build, tmp_path / "checkpoint", mode)
 
     return begin
 

@@ -342,11 +342,12 @@ def check_placement(before: Fingerprints) -> None:
     """
     for (operator, store, _), family in before.items():
         if family.misplaced:
-            _refuse(
+            message = (
                 f"operator {operator}, store {store}, has {family.misplaced:,} of {family.rows:,} "
                 "rows in other partitions than their keys say, as an aggregation without keys has: "
                 "with another number, the query would not find them. Begin a new checkpoint"
             )
+            raise RepartitionError(message)
 
 
 def find_difference(before: Fingerprints, after: Fingerprints) -> str:

@@ -145,11 +145,11 @@ def _repartition(
     state_bytes = sum(operator.state_bytes for operator in found.operators)
     one_in = choose_sample(state_bytes, options.sample_above_bytes)
     with sessions(found.format) as session:
-        before = take_fingerprints(
-            session, path, found.operators, batch=batch, partitions=partitions, one_in=one_in
-        )
-        check_placement(before)
         try:
+            before = take_fingerprints(
+                session, path, found.operators, batch=batch, partitions=partitions, one_in=one_in
+            )
+            check_placement(before)
             if step != "verify":
                 rewrite_state(session, path, options.partitions)
             after = take_fingerprints(
@@ -161,7 +161,7 @@ def _repartition(
                 one_in=one_in,
             )
         except RepartitionError as error:
-            message = f"{error}. {_advise(path, options.partitions)}"
+            message = f"{str(error).rstrip('.')}. {_advise(path, options.partitions)}"
             raise RepartitionError(message) from error
     _judge(path, before, after)
     rows = sum(family.rows for family in before.values())

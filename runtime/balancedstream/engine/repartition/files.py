@@ -22,6 +22,9 @@ from balancedstream.errors import RepartitionError
 
 Record = TypeVar("Record")
 
+_ESCAPED = re.compile(r'[\s"<>\\^`{|}%#?]')
+"""What Hadoop escapes in a path, and the source of states does not read again."""
+
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _STATE_FILE = re.compile(r"([0-9]{1,18})(_[0-9a-f-]+)?\.(zip|changelog|delta|snapshot)")
 """A version of a partition, in format 2 with an id. Version n + 1 is the state after batch n."""
@@ -51,6 +54,11 @@ def find_checkpoint(location: str) -> Path:
         _refuse(
             f"{path} is no checkpoint of a query: it has no folders offsets and commits. Name the "
             "query's checkpointLocation"
+        )
+    if _ESCAPED.search(str(path)):
+        _refuse(
+            f"{path} has a space or another character that URIs escape, and Spark does not find "
+            "state there. Name the checkpoint by a link without one (ln -s)"
         )
     return path
 

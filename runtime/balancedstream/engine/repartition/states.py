@@ -5,10 +5,8 @@ Only Spark's private API does so: `OfflineStateRepartitionRunner`, and what it r
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,6 @@ def open_session(state_format: Format) -> Iterator[SparkSession]:
     Raises:
         UnsupportedSparkError: SPARK_HOME names an older Spark.
     """
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.appName("balancedstream repartition")
         .master("local[*]")
@@ -51,7 +48,9 @@ def open_session(state_format: Format) -> Iterator[SparkSession]:
         check_repartition(session.version)
         yield session
     finally:
-        session.stop()
+        # If Java has died, something else is said of it.
+        with suppress(Py4JError, OSError):
+            session.stop()
 
 
 def rewrite_state(session: SparkSession, path: Path, partitions: int) -> None:

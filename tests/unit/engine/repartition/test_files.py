@@ -36,9 +36,9 @@ def test_a_checkpoint_is_read_as_spark_wrote_it(tmp_path: Path) -> None:
 def test_a_folder_is_found_by_path_and_by_uri(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_checkpoint(tmp_path / "a b%20")
+    path = write_checkpoint(tmp_path / "a+b=ü")
     monkeypatch.chdir(tmp_path)
-    for location in (str(path), f"file:{path}", f"file://{path}", "a b%20"):
+    for location in (str(path), f"file:{path}", f"file://{path}", "a+b=ü"):
         assert find_checkpoint(location) == path
 
 
@@ -46,6 +46,18 @@ def test_a_folder_is_found_by_path_and_by_uri(
 def test_storage_that_is_not_mounted_is_refused(location: str) -> None:
     with pytest.raises(RepartitionError, match="not on a mounted file system"):
         find_checkpoint(location)
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a#b"])
+def test_a_path_in_which_spark_finds_no_state_is_refused_and_a_link_to_it_taken(
+    name: str, tmp_path: Path
+) -> None:
+    path = write_checkpoint(tmp_path / name)
+    with pytest.raises(RepartitionError, match="Name the checkpoint by a link"):
+        find_checkpoint(str(path))
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    assert find_checkpoint(str(link)) == link
 
 
 def test_state_files_of_the_planned_batch_are_seen_with_and_without_ids(tmp_path: Path) -> None:
