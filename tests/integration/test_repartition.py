@@ -258,6 +258,7 @@ def test_a_repartition_that_is_killed_is_finished_or_undone(
     counted.run(2)
     kill_repartition(counted.checkpoint, 16, random.Random(seed).uniform(0.0, 2.0))
     left = counted.stage
+    print(f"what is left is {left}")
     if left == "half-done":
         with pytest.raises(StreamingQueryException, match="REPARTITION"):
             counted.run()

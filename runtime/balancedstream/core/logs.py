@@ -78,11 +78,11 @@ def parse_offsets(text: str) -> Iterator[Any]:
     ([{'a': 1}], [{'a': 1}])
     """
     # Not by `splitlines`: the name of a file in an offset may have what Unicode calls a line's end.
-    version, *lines = text.split("\n")
+    version, _, *lines = text.split("\n")
     if version not in {"v1", "v2"}:
         message = f"its format is {version:.20}, and only v1 and v2 are known"
         raise ValueError(message)
-    for line in lines[1:]:
+    for line in lines:
         # From the second format on, each has its source's name or place before it.
         offset = line.partition(":")[2] if version == "v2" else line
         if offset.startswith("{"):
