@@ -1,4 +1,4 @@
-"""The command line: `balancedstream run | explain | policy | repartition | plugin | sidecar`."""
+"""The command line: `balancedstream run | estimate | explain | policy | repartition | plugin | sidecar`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from balancedstream.core.printing import printable
 from balancedstream.core.removed import describe_removed
 from balancedstream.core.sizing import parse_mib
 from balancedstream.errors import BalancedStreamError, InvalidInputError, MissingPackageError
+from balancedstream.estimate.command import STANDARD_OUTPUT, estimate
 from balancedstream.launch.policies import read_policy
 from balancedstream.launch.saying import say
 from balancedstream.launch.sidecar import serve_drivers
@@ -179,6 +180,33 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(command=_run)
 
+    foretell = commands.add_parser(
+        "estimate",
+        help="say what balancing would bring a job, from Spark's event logs of it",
+        description="Reads Spark's event logs of Structured Streaming applications, and says for "
+        "each query how uneven its executors were, how long batches would have taken if balanced, "
+        "and what limits them; and how many executors would have been enough. Needs no Spark. The "
+        "exit status is 2 if a log could not be used.",
+    )
+    foretell.add_argument(
+        "logs",
+        nargs="+",
+        type=Path,
+        metavar="EVENT-LOG",
+        help="a file of spark.eventLog.dir, or a folder eventlog_v2_... in it; that of an "
+        "application that still runs, too",
+    )
+    foretell.add_argument(
+        "--json",
+        nargs="?",
+        type=Path,
+        const=STANDARD_OUTPUT,
+        metavar="FILE",
+        help="write the estimate as JSON to this file, which ends in .json; without FILE, print "
+        "JSON instead of text",
+    )
+    foretell.set_defaults(command=_estimate)
+
     explain = commands.add_parser("explain", help="say what is decided on an observation, and why")
     explain.add_argument("observation", type=Path, metavar="OBSERVATION.json")
     explain.add_argument("--policy", type=Path, metavar="FILE", help="instead of the recorded one")
@@ -304,6 +332,10 @@ def _repartition(arguments: argparse.Namespace) -> int:
         )
     )
     return 0
+
+
+def _estimate(arguments: argparse.Namespace) -> int:
+    return 0 if estimate(arguments.logs, arguments.json, say, Policy()) else EXIT_ERROR
 
 
 def _show(text: str) -> None:

@@ -25,10 +25,11 @@ from balancedstream.core.policy import Policy, to_mapping
 from balancedstream.core.samples import KeySample, TaskSample
 from balancedstream.launch import running
 
-COMMANDS = ("run", "explain", "policy", "plugin", "sidecar", "runn", "")
+COMMANDS = ("run", "estimate", "explain", "policy", "plugin", "sidecar", "runn", "")
 OPTIONS = (
     "--local", "--policy", "--baseline", "--report", "--record", "--metrics-port",
-    "--metrics-address", "--hot-keys", "--stream", "-m", "--help", "--version", "--", "-", "--loc",
+    "--metrics-address", "--hot-keys", "--stream", "--json", "-m", "--help", "--version", "--", "-",
+    "--loc",
 )  # fmt: skip
 VALUES = (
     "2:4", "0:2", "-1:2", "2:", ":", "9" * 5000, "4.0", "٣", "1e3", "3", "-3", "99999", "default/x",
