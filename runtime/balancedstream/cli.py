@@ -1,4 +1,4 @@
-"""The command line: `balancedstream run | estimate | explain | policy | repartition | plugin | sidecar`."""
+"""The command line, `balancedstream COMMAND`."""
 
 from __future__ import annotations
 
