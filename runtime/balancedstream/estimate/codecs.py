@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO, Literal
 
-from balancedstream.errors import InvalidInputError, MissingPackageError
-from balancedstream.version import say_install
+import cramjam
+import zstandard
+
+from balancedstream.errors import InvalidInputError
 
 CHUNK_BYTES = 1 << 18
 """So much is read at once."""
@@ -46,17 +48,16 @@ def read_chunks(file: BinaryIO, name: object = "it") -> Iterator[bytes]:
 
     Raises:
         DamagedError: no more can be read; all that came before holds.
-        MissingPackageError: the package that decompresses it is not installed.
         InvalidInputError: it is compressed in a way that is not read.
     """
     start = file.read(len(_LZ4))
     file.seek(0)
     if start.startswith(_ZSTD):
-        yield from _read_zstd(file, _import("zstandard", "zstd", name))
+        yield from _read_zstd(file)
     elif start.startswith(_LZ4):
-        yield from _read_lz4(file, _import("cramjam", "lz4", name))
+        yield from _read_lz4(file)
     elif start.startswith(_SNAPPY):
-        yield from _read_snappy(file, _import("cramjam", "snappy", name))
+        yield from _read_snappy(file)
     elif start.startswith(_GZIP):
         yield from _read_gzip(file)
     elif start.startswith(_LZF):
@@ -70,19 +71,7 @@ def read_chunks(file: BinaryIO, name: object = "it") -> Iterator[bytes]:
             yield chunk
 
 
-def _import(module: str, codec: str, name: object) -> Any:
-    try:
-        return __import__(module)
-    except ImportError as error:
-        message = (
-            f"event log: {name} is compressed with {codec}, and the package {module} is not "
-            f"installed. Install it (pip install {module}), or all that event logs need, "
-            f"{say_install('event-logs')}"
-        )
-        raise MissingPackageError(message) from error
-
-
-def _read_zstd(file: BinaryIO, zstandard: Any) -> Iterator[bytes]:
+def _read_zstd(file: BinaryIO) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
     with decompressor.stream_reader(file, read_across_frames=True, closefd=False) as stream:
         while True:
@@ -117,7 +106,7 @@ def _read_gzip(file: BinaryIO) -> Iterator[bytes]:
         raise DamagedError(message)
 
 
-def _read_lz4(file: BinaryIO, cramjam: Any) -> Iterator[bytes]:
+def _read_lz4(file: BinaryIO) -> Iterator[bytes]:
     """Blocks of a header (magic, token, both lengths, checksum) and their data."""
     while header := file.read(_LZ4_HEADER):
         if len(header) < _LZ4_HEADER or not header.startswith(_LZ4):
@@ -145,7 +134,7 @@ def _read_lz4(file: BinaryIO, cramjam: Any) -> Iterator[bytes]:
         yield out
 
 
-def _read_snappy(file: BinaryIO, cramjam: Any) -> Iterator[bytes]:
+def _read_snappy(file: BinaryIO) -> Iterator[bytes]:
     """A header, then blocks of a length and their data; a header may follow again."""
     while start := file.read(4):
         if start == _SNAPPY[:4]:
@@ -165,7 +154,7 @@ def _read_snappy(file: BinaryIO, cramjam: Any) -> Iterator[bytes]:
         yield out
 
 
-def _to_size(data: bytes, order: Any) -> int:
+def _to_size(data: bytes, order: Literal["big", "little"]) -> int:
     size = int.from_bytes(data, order)
     if len(data) < 4 or size > MAX_BLOCK_BYTES:
         message = "a block is too long"

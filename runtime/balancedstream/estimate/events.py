@@ -58,7 +58,6 @@ def read_events(
 
     Raises:
         InvalidInputError: the file is no event log, or cannot be read.
-        MissingPackageError: a package that decompresses it is missing.
     """
     for line in _read_lines(log, reading, tell):
         named = _NAME.match(line[:_HEAD_BYTES])

@@ -92,7 +92,6 @@ def read_log(
 
     Raises:
         InvalidInputError: it is no event log, or has no streaming query.
-        MissingPackageError: a package that decompresses it is missing.
     """
     reader = _Reader(Finding(log, Reading(), Application(policy)))
     finding = reader.finding
