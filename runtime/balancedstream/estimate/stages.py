@@ -124,7 +124,7 @@ class Stages:
 
     def forget(self, run_id: str, last_batch: int) -> None:
         """Forgets the stages of a run up to a batch."""
-        if self._begun.get(run_id, _NEVER_MS) <= last_batch:
+        if run_id in self._begun and self._begun[run_id] <= last_batch:
             del self._begun[run_id]
         gone = [
             i

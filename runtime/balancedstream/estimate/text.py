@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from balancedstream.core.estimates.application import HOUR_S, Fleet, QueryEstimate, Spread
+from balancedstream.core.estimates.application import HOUR_S, Fleet, QueryEstimate, Spread, Use
 from balancedstream.core.estimates.worth import judge
 from balancedstream.core.printing import printable
 from balancedstream.estimate.reading import Finding
@@ -72,12 +72,15 @@ def _list_lines(finding: Finding) -> Iterator[str]:
     yield from _list_hours(application.fleet, application.queries)
     yield ""
     use = application.fleet.use
-    needed = NOTHING if use.needed is None else f"{use.needed_s / HOUR_S:.3g}"
-    yield (
-        f"executor-hours: {use.used_s / HOUR_S:.3g} used; where the need is known, "
-        f"{use.judged_s / HOUR_S:.3g} used and {needed} needed"
-    )
+    yield f"executor-hours: {use.used_s / HOUR_S:.3g} used{_describe_need(use)}"
     yield f"worth it? {judge(application.queries, application.fleet).sentence}"
+
+
+def _describe_need(use: Use) -> str:
+    if use.needed is None:
+        return ""
+    judged, needed = use.judged_s / HOUR_S, use.needed_s / HOUR_S
+    return f"; where the need is known, {judged:.3g} used and {needed:.3g} needed"
 
 
 def _describe_fleet(fleet: Fleet, *, dynamic: bool) -> str:

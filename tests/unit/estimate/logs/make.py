@@ -92,18 +92,19 @@ def main() -> None:
         (folder / "logs").mkdir()
         spark = open_session(folder)
         run_stream(spark, folder)
-        context: Any = spark.sparkContext
-        log = next((folder / "logs").glob("eventlog_v2_*/events_1_*"))
-        # The last event of an application is written when it stops, and then its JVM is gone.
-        text = log.read_text()
-        ended = {"Event": "SparkListenerApplicationEnd", "Timestamp": int(time.time() * 1000)}
-        lines = [trim(json.loads(line), folder) for line in text.splitlines()]
-        lines = [line for line in lines if line] + [json.dumps(ended)]
-        version = ".".join(spark.version.split(".")[:2])
-        for codec in CODECS if version == NEWEST else ("zstd",):
-            name = "grown" if version == NEWEST else f"grown-{version}"
-            compress(context, CODECS[codec], HERE / f"{name}.{codec}", lines)
         spark.stop()
+        (log,) = (folder / "logs").glob("eventlog_v2_*/events_1_*")
+        lines = [trim(json.loads(line), folder) for line in log.read_text().splitlines()]
+    # Spark's own streams compress, so a session is needed once more.
+    builder = SparkSession.builder.master("local[1]").config("spark.eventLog.enabled", "false")
+    spark = builder.getOrCreate()
+    version = ".".join(spark.version.split(".")[:2])
+    for codec in CODECS if version == NEWEST else ("zstd",):
+        name = "grown" if version == NEWEST else f"grown-{version}"
+        compress(
+            spark.sparkContext, CODECS[codec], HERE / f"{name}.{codec}", [x for x in lines if x]
+        )
+    spark.stop()
 
 
 def open_session(folder: Path) -> SparkSession:
@@ -143,7 +144,6 @@ def run_stream(spark: SparkSession, folder: Path) -> None:
     await_executors(executors, 2)
     await_batch(query, query.lastProgress["batchId"] + BATCHES)
     query.stop()
-    time.sleep(5.0)  # the log is written by another thread
 
 
 def await_executors(executors: Any, count: int) -> None:
