@@ -15,7 +15,7 @@ from balancedstream.core.policy import Policy
 from balancedstream.estimate.files import find_event_log
 from balancedstream.estimate.reading import read_log
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 
 def read_durations(log: Path) -> dict[int, float]:

@@ -40,7 +40,7 @@ from balancedstream.engine.session.settings import (
 from balancedstream.errors import RepartitionError
 from balancedstream.launch.repartition import RepartitionOptions, repartition
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
@@ -249,46 +249,107 @@ def test_an_aggregation_without_keys_is_refused_and_left_alone(
 
 
 @pytest.mark.parametrize("then", ["finish", "undo"])
-def test_a_repartition_that_is_killed_is_finished_or_undone(
+def test_a_repartition_that_is_killed_half_way_is_finished_or_undone(
     then: str, query: Callable[..., Query]
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
-    print(f"killed after a delay that is drawn with seed {seed}")
+    print(f"killed at a moment that is drawn with seed {seed}")
     counted = query(count_keys)
     counted.run(2)
-    kill_repartition(counted.checkpoint, 16, random.Random(seed).uniform(0.0, 2.0))
-    left = counted.stage
-    print(f"what is left is {left}")
-    if left == "half-done":
-        with pytest.raises(StreamingQueryException, match="REPARTITION"):
-            counted.run()
-        with pytest.raises(RepartitionError, match="to 16 was begun"):
-            counted.repartition(5)
+    kill_repartition(counted, 16, random.Random(seed).random())
+    with pytest.raises(StreamingQueryException, match="REPARTITION"):
+        counted.run()
+    with pytest.raises(RepartitionError, match="to 16 was begun"):
+        counted.repartition(5)
     if then == "finish":
         counted.repartition(16)
         assert counted.stage == "done"
-    elif left != "plain":
+    else:
         counted.repartition(undo=True)
         assert counted.stage == "plain"
     counted.run()
     assert counted.last == recompute_counts(counted.batches)
 
 
-def kill_repartition(checkpoint: Path, partitions: int, delay_s: float) -> None:
-    """Kills all processes of a repartition so long after it wrote its first file."""
-    command = [sys.executable, "-m", "balancedstream.cli", "repartition", str(checkpoint)]
-    process = subprocess.Popen(
-        [*command, "--partitions", str(partitions)],
-        env=os.environ | {"PYSPARK_SUBMIT_ARGS": write_submit_arguments()},
-        start_new_session=True,
-    )
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+@pytest.mark.parametrize("then", ["finish", "undo"])
+def test_a_repartition_that_fills_the_disk_is_finished_or_undone(
+    then: str, query: Callable[..., Query], small_disk: Path
+) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"what is left of the disk is drawn with seed {seed}")
+    counted = query(count_keys)
+    counted.checkpoint = small_disk / "checkpoint"
+    counted.run(2)
+    left_bytes = random.Random(seed).randrange(200_000)
+    with full(small_disk, left_bytes), pytest.raises(RepartitionError) as raised:
+        counted.repartition(48)
+    rest(counted.checkpoint)
+    print(f"{left_bytes:,} bytes left: {counted.stage}; {raised.value}")
+    if then == "finish" or counted.stage == "plain":
+        counted.repartition(48)
+        assert counted.stage == "done"
+    else:
+        counted.repartition(undo=True)
+        assert counted.stage == "plain"
+    counted.run()
+    assert counted.last == recompute_counts(counted.batches)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], check=True)
+    yield disk
+    subprocess.run(["/bin/umount", "--lazy", str(disk)], check=True)
+
+
+@contextmanager
+def full(disk: Path, left_bytes: int) -> Iterator[None]:
+    """Leaves so much free on a file system."""
+    free = os.statvfs(disk)
+    filler = disk / "filler"
+    filler.write_bytes(bytes(free.f_bavail * free.f_frsize - left_bytes))
+    yield
+    filler.unlink()
+
+
+def kill_repartition(query: Query, partitions: int, part: float) -> None:
+    """Kills all processes of a repartition when this part of the partitions has been written.
+
+    One that is done by then is undone, and tried again with an earlier moment.
+    """
+    command = [sys.executable, "-m", "balancedstream.cli", "repartition", str(query.checkpoint)]
+    while query.stage != "half-done":
+        if query.stage == "done":
+            query.repartition(undo=True)
+        process = subprocess.Popen(
+            [*command, "--partitions", str(partitions)],
+            env=os.environ | {"PYSPARK_SUBMIT_ARGS": write_submit_arguments()},
+            start_new_session=True,
+        )
+        await_written(query.checkpoint, int(part * partitions), process)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        rest(query.checkpoint)
+        part /= 2
+
+
+def await_written(checkpoint: Path, partitions: int, process: subprocess.Popen[bytes]) -> None:
+    """Waits until the batch is begun and so many new partitions have state, or the process ends."""
     before = read_checkpoint(checkpoint).planned
     deadline_s = time.monotonic() + PATIENCE_S
-    while read_checkpoint(checkpoint).planned == before and process.poll() is None:
+    while process.poll() is None:
         assert time.monotonic() < deadline_s
+        planned = read_checkpoint(checkpoint).planned
+        if planned != before and count_written(checkpoint, planned) >= partitions:
+            return
         time.sleep(0.01)
-    time.sleep(delay_s)
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    rest(checkpoint)
+
+
+def count_written(checkpoint: Path, batch: int | None) -> int:
+    assert batch is not None
+    return len({file.parent for file in checkpoint.glob(f"state/0/*/{batch + 1}_*.*")})
