@@ -79,10 +79,7 @@ class StreamState:
         if stood is not None and stood.executors <= requested:
             stood = None
         if stood is not None:
-            at_s = min(stood.at_s, now_s)
-            past = replace(
-                past, requested=stood.executors, scaled_at_s=at_s, removed=False, starting=True
-            )
+            past = past.stand(stood.executors, min(stood.at_s, now_s))
         return DecisionInput(
             plan=self.plan,
             past=past,
@@ -105,7 +102,10 @@ class StreamState:
         self, inputs: DecisionInput, measurement: Measurement, choice: PlanChoice, now_s: float
     ) -> Record:
         """The record after a decision; the operator writes it with the plan of `choice`, if any."""
-        past = inputs.past.after(
+        before = inputs.past
+        if inputs.stood is not None:
+            before = before.regret(self.record.past, choice.decision.scaling)
+        past = before.after(
             choice.decision,
             choice.plan,
             now_s,

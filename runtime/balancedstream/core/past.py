@@ -118,7 +118,7 @@ class Past:
         count, before = len(plan.executors), self.requested or 0
         changed = count != before
         if self.removed and changed:
-            past = past._learn(decision.scaling, count > before, passed_s)
+            past = past._learn(decision.scaling, added=count > before, passed_s=passed_s)
         return replace(
             past,
             requested=count,
@@ -132,7 +132,28 @@ class Past:
             starting=count > before or (past.starting and not changed),
         )
 
-    def _learn(self, decision: ScalingDecision, added: bool, passed_s: float) -> Past:
+    def stand(self, executors: int, at_s: float) -> Past:
+        """With executors that a driver added by itself, under a standing plan.
+
+        >>> Past(2, removed=True).stand(4, 9.0).removed
+        False
+        """
+        return replace(self, requested=executors, scaled_at_s=at_s, removed=False, starting=True)
+
+    def regret(self, before: Past, decision: ScalingDecision) -> Past:
+        """With what executors that a driver added by itself teach about the removal before.
+
+        Args:
+            before: what was remembered before they were added.
+            decision: the first one after it.
+        """
+        if not before.removed or before.scaled_at_s is None or self.scaled_at_s is None:
+            return self
+        passed_s = max(0.0, self.scaled_at_s - before.scaled_at_s)
+        learnt = before._learn(decision, added=True, passed_s=passed_s)
+        return replace(self, delay_s=learnt.delay_s, room=learnt.room)
+
+    def _learn(self, decision: ScalingDecision, *, added: bool, passed_s: float) -> Past:
         """With what a change of the number teaches about the removal before it."""
         rates = {demand.query: demand.foreseen.rate for demand in decision.demands}
         kept = all(rates.get(q, math.inf) <= rate for q, rate in self.promised.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from manifests import make_spec
 
 from balancedstream.core.past import Past
@@ -112,13 +113,17 @@ def test_a_driver_that_refuses_to_add_executors_by_itself_gets_plans_without() -
     assert choose(measure(), refusals=refusals).plan is None
 
 
-def read(answer: Answer, record: Record) -> DecisionInput:
-    """What a decision starts from when the driver has answered."""
-    state = StreamState(
+def find_state(answer: Answer, record: Record) -> StreamState:
+    """The state of the stream when the driver has answered."""
+    return StreamState(
         make_spec(), DriverState("Running", "Running", ""), record, given(), answer, Control(True),
         status=Status(desired_executors=2),
     )  # fmt: skip
-    return state.build_inputs(measure(), NOW_S)
+
+
+def read(answer: Answer, record: Record) -> DecisionInput:
+    """What a decision starts from when the driver has answered."""
+    return find_state(answer, record).build_inputs(measure(), NOW_S)
 
 
 def test_executors_that_the_driver_added_are_those_that_the_next_decision_starts_from() -> None:
@@ -133,6 +138,25 @@ def test_executors_that_the_driver_added_are_those_that_the_next_decision_starts
     )
     choice = choose_plan(measure(), POLICY, inputs, 7)
     assert choice.decision.scaling.executors == 4, choice.decision.scaling.reason
+
+
+@pytest.mark.parametrize(
+    ("promised", "removed_s_ago", "room", "delay_s"),
+    [(150.0, 900.0, 1.3, 60.0), (90.0, 100.0, 1.2, 120.0), (90.0, 900.0, 1.16, 60.0)],
+)
+def test_executors_that_a_driver_adds_teach_about_the_removal_before_as_those_of_a_plan(
+    promised: float, removed_s_ago: float, room: float, delay_s: float
+) -> None:
+    # 100 rows/s come: fewer than promised, or more.
+    at_s = NOW_S - 10.0
+    past = Past(2, at_s - removed_s_ago, removed=True, promised={"q": promised}, room=1.2)
+    state = find_state(Answer(6, stood=Stood(4, at_s, "")), Record(8, epoch=6, past=past))
+    inputs = state.build_inputs(measure(), NOW_S)
+    choice = choose_plan(measure(), POLICY, inputs, 7)
+    assert choice.plan is not None
+    told = state.note(inputs, measure(), choice, NOW_S).past
+    assert told.room == pytest.approx(room)
+    assert (told.delay_s, told.removed) == (delay_s, False)
 
 
 def test_a_clock_of_the_driver_that_is_ahead_does_not_hold_up_what_follows() -> None:
