@@ -98,7 +98,7 @@ def look(url: str, profile: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return json.loads(html.unescape(seen)), complaints
 
 
-@pytest.mark.parametrize("width", [1280, 600])
+@pytest.mark.parametrize("width", [1280, 600, 400])
 def test_a_browser_draws_the_run_so_far_and_fetches_it_again(width: int, tmp_path: Path) -> None:
     history = new_history()
     Simulation(Scenario(batches=30, grow_at=20), history).run()

@@ -27,7 +27,7 @@ from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import RunInfo
 from balancedstream.record.spectators import Metrics, Spectator
-from balancedstream.report import render_live_page
+from balancedstream.report import render_live_page, render_unbalanced_live_page
 
 UNNAMED_APPLICATION = "pyspark-shell"
 """PySpark's name for one without."""
@@ -132,12 +132,14 @@ def attach(
     engine = SparkEngine(spark, acts=acts)
     if policy.removed:
         view.note(describe_removed(policy.removed))
-    for problem in engine.capabilities.problems:
+    problems = engine.capabilities.problems
+    for problem in problems:
         view.note(problem)
-    if not engine.capabilities.placement:
-        return Attachment(None, history, view, engine.capabilities.problems)
     metrics = metrics or Metrics()
-    metrics.serve_report(lambda: render_live_page(history), lambda: (history.totals, history.run))
+    if not engine.capabilities.placement:
+        metrics.serve_report(lambda: render_unbalanced_live_page(history, problems), lambda: None)
+        return Attachment(None, history, view, problems)
+    metrics.serve_report(lambda: render_live_page(history, problems), lambda: _version_of(history))
     recorder = Recorder(record_dir, policy) if record_dir else None
     controller = Controller(
         engine,
@@ -148,7 +150,13 @@ def attach(
         baseline_batches=baseline_batches,
     )
     controller.start()
-    return Attachment(controller, history, view, engine.capabilities.problems)
+    return Attachment(controller, history, view, problems)
+
+
+def _version_of(history: History) -> object:
+    """Differs from an earlier one if the report of the run does."""
+    under_way = [move for move in history.moves if move.under_way()]
+    return history.totals, history.run, under_way
 
 
 def _name_application(spark: SparkSession) -> str:

@@ -28,17 +28,27 @@ PAUSE_FACTOR = 20.0
 
 _PAGE = (
     '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    '<meta http-equiv="refresh" content="{}">\n<title>BalancedStream</title>\n</head>\n<body>\n'
-    "<p>{}</p>\n</body>\n</html>\n"
+    '<meta http-equiv="refresh" content="{}">\n<meta name="viewport" content="width=device-width, '
+    'initial-scale=1">\n<meta name="color-scheme" content="light dark">\n'
+    "<title>BalancedStream</title>\n</head>\n"
+    '<body style="font: 17px/1.5 system-ui, sans-serif; max-width: 42em; margin: 28px auto; '
+    'padding: 0 20px">\n<h1 style="font-size: 26px">{}</h1>\n<p>{}</p>\n</body>\n</html>\n'
 )
 
 WAITING = _PAGE.format(
     2,
-    "The job has started. It has not asked for a Spark session yet: when it does, the report of "
-    "its run is here. This page fetches itself again every two seconds.",
+    "Waiting for a Spark session",
+    "The job has started. It has not asked for a Spark session yet: when it does, this page shows "
+    "what its queries wait for and what is done about their load. It fetches itself again every "
+    "two seconds.",
 )
 
-FAILED = _PAGE.format(30, "The report cannot be drawn now; the job goes on. Its log says why.")
+FAILED = _PAGE.format(
+    30,
+    "The report cannot be drawn now",
+    "The report cannot be drawn now; the job goes on. Its log says why. This page tries again "
+    "every 30 seconds.",
+)
 
 _HEADERS = [
     ("Content-Type", "text/html; charset=utf-8"),

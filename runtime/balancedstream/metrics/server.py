@@ -22,6 +22,8 @@ _OTHER_ADDRESS = "Use one of this machine's: 127.0.0.1, or 0.0.0.0 for all of th
 class Server:
     """Serves one collector's metrics at `/metrics`, a report and probes, from a daemon thread.
 
+    The address without a path leads to the report.
+
     Kubernetes' probes ask whether a query runs, and whether a restart would mend something. A query
     that hangs, or an executor that is missing, is no reason to restart a driver: the next one would
     find the same sink or cluster. A process without Spark is. The answers are made of what the loop
@@ -99,6 +101,10 @@ class Server:
     ) -> Iterable[bytes]:
         """Answers a request as a WSGI application; `metrics` is one for all other paths."""
         match environ["PATH_INFO"]:
+            case "/":
+                # Who types the address without a path is a person.
+                start_response("302 Found", [("Location", "/report"), ("Content-Length", "0")])
+                return []
             case "/report" | "/report/":
                 return self.report.answer(environ, start_response)
             case "/readyz":

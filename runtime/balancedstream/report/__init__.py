@@ -15,7 +15,7 @@ from balancedstream.record.history import History
 from balancedstream.record.history_lines import write_history
 from balancedstream.report.figures import RunSummary
 from balancedstream.report.outcome import describe_outcome
-from balancedstream.report.page import render_page
+from balancedstream.report.page import render_page, render_unbalanced_page
 from balancedstream.report.summary import summarize
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "publish_report",
     "render_json",
     "render_live_page",
+    "render_unbalanced_live_page",
     "summarize",
     "write_report",
 ]
@@ -90,9 +91,19 @@ def write_report(history: History, directory: str | Path, notes: Sequence[str] =
     return summary
 
 
-def render_live_page(history: History) -> str:
-    """The report of a run that goes on, as a page that a browser fetches again and again."""
-    return render_page(history, summarize(history), REFRESH_S)
+def render_live_page(history: History, problems: Sequence[str] = ()) -> str:
+    """The report of a run that goes on, as a page that a browser fetches again and again.
+
+    Args:
+        history: what happened so far.
+        problems: what this Spark cannot do, one sentence each.
+    """
+    return render_page(history, summarize(history, problems), REFRESH_S)
+
+
+def render_unbalanced_live_page(history: History, problems: Sequence[str]) -> str:
+    """The page of a run in which nothing is measured, since this Spark does not allow it."""
+    return render_unbalanced_page(history.run.app, problems, REFRESH_S)
 
 
 def render_json(summary: RunSummary) -> str:

@@ -91,10 +91,17 @@ def batch_time_figure(
     )
 
 
-def imbalance_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Figure:
-    """Draws an operator's imbalance in each batch against the lowest that placement can reach."""
+def imbalance_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Figure | None:
+    """Draws an operator's imbalance in each batch against the lowest that placement can reach.
+
+    Returns:
+        None if the imbalance is the same in all batches; the operator's heading has it.
+    """
     imbalance = _figure_a_batch(axis.batches, operator, lambda load: load.imbalance)
     bound = _figure_a_batch(axis.batches, operator, lambda load: load.bound)
+    if _is_flat(imbalance, format_ratio):
+        return None
+    is_bound_flat = _is_flat(bound, format_ratio)
     warm = [value for value in imbalance[1:] + bound[1:] if value is not None]
     highest = max(warm, default=1.1)
     panel = Panel(axis.scale, Scale(1.0, 1.0 + headroom(max(highest - 1.0, 0.1)), 172.0, 28.0))
@@ -106,7 +113,8 @@ def imbalance_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Fig
         panel.band(axis.ranges(imbalance), "fill-main")
     for x, _, _ in move_marks(axis, query.moves):
         panel.column(x, "move-line")
-    panel.line(axis.runs(bound), "line-bound")
+    if not is_bound_flat:
+        panel.line(axis.runs(bound), "line-bound")
     panel.line(axis.runs(imbalance), "line-main")
 
     def describe(strip: range) -> str:
@@ -117,13 +125,17 @@ def imbalance_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Fig
         return f"imbalance {spread(here, format_ratio)}, bound {format_ratio(median(least))}"
 
     axis.hover(panel, describe)
-    return Figure(
-        "Imbalance",
-        "1 is perfect. The bound is the lowest imbalance that any placement of these partitions "
-        "can reach.",
-        drawing(212.0, "Imbalance against its bound", [panel]),
-        (("key line-main", "imbalance"), ("key line-bound", "bound")),
-    )
+    caption = "1 is perfect. The bound is the lowest imbalance that any placement of these"
+    caption += " partitions can reach"
+    legend = [("key line-main", "imbalance")]
+    if is_bound_flat:
+        first = next(value for value in bound if value is not None)
+        caption += f": {format_ratio(first)} in every batch."
+    else:
+        caption += "."
+        legend.append(("key line-bound", "bound"))
+    picture = drawing(212.0, "Imbalance against its bound", [panel])
+    return Figure("Imbalance", caption, picture, tuple(legend))
 
 
 def executor_load_figure(
@@ -170,8 +182,9 @@ def executor_load_figure(
     for executor, css in colours.items():
         if executor in seen:
             panel.line(axis.runs([here.get(executor) for here in busy_s]), f"line {css}")
-    panel.line(axis.runs(mean_s), "line-bound")
-    legend.append(("key line-bound", "mean"))
+    if len(seen) > 1:
+        panel.line(axis.runs(mean_s), "line-bound")
+        legend.append(("key line-bound", "mean"))
 
     def describe(strip: range) -> str:
         totals: dict[str, list[float]] = {}
@@ -186,7 +199,10 @@ def executor_load_figure(
         return f"executor {', '.join(named)}{more}"
 
     axis.hover(panel, describe)
-    caption = "Lines close together mean good balance. The highest line determines the batch time."
+    caption = ""
+    if len(seen) > 1:
+        caption += "Lines close together mean good balance. The highest line determines the batch"
+        caption += " time."
     if rest:
         caption += f" Lines: the {len(colours)} executors that were hottest in any batch."
     without_detail = sum(1 for load in loads if load is not None and not load.partition_busy_s)
@@ -196,23 +212,31 @@ def executor_load_figure(
             " per executor."
         )
     return Figure(
-        "Load per executor", caption, drawing(272.0, "Load per executor", [panel]), tuple(legend)
+        "Load per executor",
+        caption.strip(),
+        drawing(272.0, "Load per executor", [panel]),
+        tuple(legend),
     )
 
 
 def supply_figure(axis: BatchAxis) -> Figure:
-    """Draws what came in, what waits and how many executors there are."""
+    """Draws what came in, what waits and how many executors there are; says what never changed."""
     rows: list[float | None] = [float(batch.input_rows) for batch in axis.batches]
     backlog = [finite(batch.backlog_rows) for batch in axis.batches]
     executors: list[float | None] = [float(batch.executors) for batch in axis.batches]
-    series = [("input rows in a batch", rows, "rows")]
-    said = []
+    series, said = [], []
+    if _is_flat(rows, format_count):
+        said.append(f"Every batch read {plural(axis.batches[0].input_rows, 'row')}.")
+    else:
+        series.append(("input rows in a batch", rows, "rows"))
     if all(value is None for value in backlog):
         said.append("No source of this query reports a backlog.")
-    elif any(backlog):
-        series.append(("backlog: rows that wait at the sources", backlog, "rows"))
-    else:
+    elif not any(backlog):
         said.append("There was no backlog.")
+    elif _is_flat(backlog, format_count):
+        said.append(f"The backlog was always {format_count(backlog[-1])} rows.")
+    else:
+        series.append(("backlog: rows that wait at the sources", backlog, "rows"))
     counts = {batch.executors for batch in axis.batches}
     if len(counts) > 1:
         series.append(("live executors", executors, "executors"))
@@ -237,9 +261,16 @@ def supply_figure(axis: BatchAxis) -> Figure:
         panel.line(map(steps, runs) if unit == "executors" else runs, "line-main")
         axis.hover(panel, _describe_counts(values, unit))
         panels.append(panel)
-    drawn = ["Input", *(label.split(":")[0].split()[-1] for label, _, _ in series[1:])]
-    title = drawn[0] if len(drawn) == 1 else f"{', '.join(drawn[:-1])} and {drawn[-1]}"
-    return Figure(title, " ".join(said), drawing(112.0 * len(series) + 28.0, title, panels))
+    drawn = [label.split(":")[0].removesuffix(" rows in a batch") for label, _, _ in series]
+    title = " and ".join(filter(None, (", ".join(drawn[:-1]), *drawn[-1:]))).capitalize()
+    picture = drawing(112.0 * len(series) + 28.0, title, panels) if panels else ""
+    return Figure(title or "Input", " ".join(said), picture)
+
+
+def _is_flat(values: Sequence[float | None], form: Callable[[float], str]) -> bool:
+    """Whether several batches have values, which all read the same."""
+    present = [form(value) for value in values if value is not None]
+    return len(present) > 1 and len(set(present)) == 1
 
 
 def _describe_counts(values: Sequence[float | None], unit: str) -> Callable[[range], str]:

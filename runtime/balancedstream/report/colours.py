@@ -7,7 +7,10 @@ from typing import TypeVar
 
 from balancedstream.record.records import BatchRecord
 
-COLOURS = 8
+COLOURS = 7
+"""Of Okabe and Ito's palette. A colour of a picture is always an executor. All else is drawn in
+ink, but hot keys, which have two shades of one hue that no executor has."""
+
 _Key = TypeVar("_Key", int, str)
 
 
@@ -24,7 +27,7 @@ def executor_colours(batches: Sequence[BatchRecord]) -> dict[str, str]:
     """Gives the executors that were hottest at any time a colour each; others share one.
 
     Returns:
-        Executor id to CSS class; at most eight executors, in the order of their ids.
+        Executor id to CSS class; at most seven executors, in the order of their ids.
     """
     peak_s: dict[str, float] = {}
     for batch in batches[1:] or batches:

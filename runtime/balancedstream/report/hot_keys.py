@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from balancedstream.record.wording import format_duration
 from balancedstream.report.axis import BatchAxis, headroom, tick_duration, widen
-from balancedstream.report.colours import COLOURS, hottest
+from balancedstream.report.colours import hottest
 from balancedstream.report.marks import draw_moves, key_move_marks
 from balancedstream.report.summary import QueryRecords
 from balancedstream.report.svg import LEFT, Figure, Panel, Scale, drawing
 
+KEYS = 8
 LANES = 12
 LANE_PX = 34.0
 
@@ -44,7 +45,7 @@ def hot_keys_figure(query: QueryRecords, operator: int, axis: BatchAxis) -> Figu
     hot = _find_hot_keys(query, operator, axis)
     if not hot.names:
         return None
-    colours = {key: f"s{i}" for i, key in enumerate(hot.names)}
+    colours = {key: f"k{i}" for i, key in enumerate(hot.names)}
     highest = max((place[1] for here in hot.places[1:] for place in here.values()), default=1.0)
     costs = Panel(axis.scale, Scale(0.0, headroom(highest), 212.0, 62.0))
     costs.y_axis("busy time of a key in a batch", tick_duration(highest), label_lift_px=44.0)
@@ -97,10 +98,10 @@ def _find_hot_keys(query: QueryRecords, operator: int, axis: BatchAxis) -> _HotK
             here[sample.key] = sample.partition, sample.busy_s
         total_s[sample.key] = total_s.get(sample.key, 0.0) + sample.busy_s
     names = sorted(total_s, key=lambda key: (-total_s[key], key))
-    shown = {*names[:COLOURS]}
+    shown = {*names[:KEYS]}
     return _HotKeys(
-        tuple(names[:COLOURS]),
-        len(names[COLOURS:]),
+        tuple(names[:KEYS]),
+        len(names[KEYS:]),
         tuple({key: place for key, place in here.items() if key in shown} for here in places),
     )
 

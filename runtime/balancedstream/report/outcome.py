@@ -18,11 +18,17 @@ TOO_FEW = "too few batches"
 
 def describe_outcome(summary: RunSummary) -> str:
     """Says what balancing did to the busiest query, the result first."""
+    return " ".join(filter(None, split_outcome(summary)))
+
+
+def split_outcome(summary: RunSummary) -> tuple[str, str]:
+    """Says in one sentence what balancing did to the busiest query, and then what explains it."""
     if summary.batches == 0:
-        ended = "finished in this run" if summary.ended_s is not None else "has finished yet"
-        return f"No micro-batch {ended}, so there are no figures."
+        if summary.ended_s is None:
+            return "Waiting for the first micro-batch: figures begin when it has finished.", ""
+        return "No micro-batch finished in this run, so there are no figures.", ""
     if summary.moves == summary.key_moves == 0:
-        return _describe_imbalance(summary)
+        return _describe_imbalance(summary), _describe_reason(summary)
     moves = plural(summary.moves, "state partition move")
     if summary.key_moves:
         keys = plural(summary.key_moves, "key move")
@@ -34,15 +40,29 @@ def describe_outcome(summary: RunSummary) -> str:
     )
     missing = describe_what_is_missing(summary)
     if missing:
-        return f"{moves}, {restarts}. What they brought cannot be said: {missing}."
+        yet = " yet" if summary.ended_s is None else ""
+        return f"What {moves} brought cannot be said{yet}: {missing}.", ""
     said = _describe_batches(summary.median_batch_ms_before, summary.median_batch_ms_after)
-    if summary.imbalance_before is not None and summary.imbalance_after is not None:
-        said += (
-            "The hottest executor's load went from "
-            f"{format_ratio(summary.imbalance_before)} to {format_ratio(summary.imbalance_after)} "
-            "times the mean. "
-        )
-    return f"{said}{moves}, {restarts}."
+    load = _describe_load(summary.imbalance_before, summary.imbalance_after)
+    # Where no batch took any time, the load is the result.
+    return said or load, f"{load} {moves}, {restarts}." if said else f"{moves}, {restarts}."
+
+
+def _describe_load(before: float | None, after: float | None) -> str:
+    if before is None or after is None:
+        return "How even the load is was not measured on both sides."
+    was, now = format_ratio(before), format_ratio(after)
+    if was == now:
+        return f"The hottest executor's load stayed at {now} times the mean."
+    return f"The hottest executor's load went from {was} to {now} times the mean."
+
+
+def _describe_reason(summary: RunSummary) -> str:
+    """Why nothing moved, in the words of the last decision on the busiest query that has any."""
+    for decision in reversed(summary.decision_list):
+        if decision.query == summary.headline_query:
+            return f"The last decision says why: {decision.reason}."
+    return ""
 
 
 def _describe_imbalance(summary: RunSummary) -> str:
@@ -68,8 +88,8 @@ def _describe_batches(before_ms: float | None, after_ms: float | None) -> str:
     median = f"the median went from {before} to {after}"
     percent = find_change(before_ms, after_ms)
     if percent == 0:
-        return f"Batches take as long as before: {after} in the median. "
-    return f"Batches take {abs(percent)} % {'less' if percent < 0 else 'more'} time: {median}. "
+        return f"Batches take as long as before: {after} in the median."
+    return f"Batches take {abs(percent)} % {'less' if percent < 0 else 'more'} time: {median}."
 
 
 def describe_pair(

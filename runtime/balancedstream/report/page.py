@@ -12,7 +12,6 @@ from balancedstream.record.wording import (
     format_clock,
     format_count,
     format_duration,
-    format_elapsed,
     format_milliseconds,
     format_ratio,
     plural,
@@ -27,11 +26,12 @@ from balancedstream.report.charts import (
 from balancedstream.report.colours import executor_colours
 from balancedstream.report.figures import OperatorSummary, QuerySummary, RunSummary
 from balancedstream.report.hot_keys import hot_keys_figure
+from balancedstream.report.now import now_section
 from balancedstream.report.outcome import (
     TOO_FEW,
-    describe_outcome,
     describe_pair,
     describe_what_is_missing,
+    split_outcome,
 )
 from balancedstream.report.placements import partition_figure, placement_figure
 from balancedstream.report.summary import QueryRecords, busiest_operators, records_by_query
@@ -50,9 +50,6 @@ from balancedstream.report.windows import MIN_AFTER_BATCHES, MIN_BEFORE_BATCHES
 
 DRAWN_OPERATORS = 3
 
-NARROW_PX = 640.0
-"""Of the picture beside the figures."""
-
 
 def render_page(history: History, summary: RunSummary, refresh_s: int | None = None) -> str:
     """Writes the page.
@@ -68,11 +65,9 @@ def render_page(history: History, summary: RunSummary, refresh_s: int | None = N
     figures = {query.query: query for query in summary.queries}
     # the history may have grown since the summary was made
     records = [query for query in records_by_query(history) if query.totals.query in figures]
-    refresh = f'<meta http-equiv="refresh" content="{refresh_s}">\n' if refresh_s else ""
-    style = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
-    title = f"BalancedStream: {summary.app}"
     sections = [
         _heading(summary),
+        now_section(summary) if refresh_s else "",
         _result(summary, records),
         _notes(summary),
         *(
@@ -93,13 +88,30 @@ def render_page(history: History, summary: RunSummary, refresh_s: int | None = N
         settings_table(summary),
         _footer(summary) if records else "",
     ]
+    return _document(summary.app, sections, refresh_s)
+
+
+def render_unbalanced_page(app: str, problems: Sequence[str], refresh_s: int) -> str:
+    """Writes the page of an application that this Spark does not allow to balance."""
+    sections = [
+        element("p", clean(app), css="app"),
+        element("h1", "This application is not balanced; it runs as without BalancedStream."),
+        *(element("p", clean(problem), css="sentence") for problem in problems),
+    ]
+    return _document(app, sections, refresh_s)
+
+
+def _document(app: str, sections: Sequence[str], refresh_s: int | None) -> str:
+    refresh = f'<meta http-equiv="refresh" content="{refresh_s}">\n' if refresh_s else ""
+    style = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">\n"
         f"{refresh}"
-        f"{element('title', clean(title))}\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"{element('title', clean(f'BalancedStream: {app}'))}\n<style>\n{style}</style>\n"
+        "</head>\n<body>\n<main>\n"
         + "\n".join(section for section in sections if section)
         + "\n</main>\n</body>\n</html>\n"
     )
@@ -115,58 +127,48 @@ def _heading(summary: RunSummary) -> str:
             f"{plural(summary.executors, 'executor')} on {plural(summary.cores, 'core')} {when}"
         )
     facts += [f"Spark {summary.spark_version}", f"Python {summary.python_version}"]
+    result, explained = split_outcome(summary)
     return "\n".join(
         (
-            element("h1", clean(summary.app)),
+            element("p", clean(summary.app), css="app"),
             element("p", clean(" · ".join(facts)), css="about"),
-            element("p", clean(describe_outcome(summary)), css="sentence"),
-            _describe_last_decision(summary),
+            element("h1", clean(result)),
+            element("p", clean(explained), css="sentence") if explained else "",
         )
-    )
-
-
-def _describe_last_decision(summary: RunSummary) -> str:
-    """Names the last decision and its reason, while a run goes on."""
-    if summary.ended_s is not None or not summary.decision_list:
-        return ""
-    last = summary.decision_list[-1]
-    since = format_elapsed(last.at_s - summary.started_s)
-    return element(
-        "p", clean(f"Last decision, {since} after the start: {last.reason}"), css="about"
     )
 
 
 def _result(summary: RunSummary, records: Sequence[QueryRecords]) -> str:
-    """Writes the figures of the busiest query, beside the picture of where its load was."""
+    """Writes the picture of where the load of the busiest query was, beside its figures."""
     if not records:
         return ""
-    stateful = bool(records[0].totals.operator_busy_s)
-    tiles = [
-        _tile(
-            "Median batch",
-            _before_after(
-                summary.median_batch_ms_before, summary.median_batch_ms_after, format_milliseconds
-            ),
-            _detail_p99(summary),
-        )
-    ]
-    if stateful:
-        imbalance = _before_after(summary.imbalance_before, summary.imbalance_after, format_ratio)
+    beside = element("div", *_pairs(summary), *_counts(summary), css="tiles")
+    if not records[0].totals.operator_busy_s:
+        return beside
+    colours = executor_colours(records[0].batches)
+    operator = busiest_operators(records[0])[0]
+    picture = _figure(placement_figure(records[0], operator, colours))
+    return element("div", picture, beside, css="top")
+
+
+def _pairs(summary: RunSummary) -> list[str]:
+    """Writes the figures before and after; one that is known on neither side is left out."""
+    tiles = []
+    batch_ms = summary.median_batch_ms_before, summary.median_batch_ms_after
+    if batch_ms != (None, None):
+        median = _before_after(*batch_ms, format_milliseconds)
+        tiles.append(_tile("Median batch", median, _detail_p99(summary)))
+    imbalance = summary.imbalance_before, summary.imbalance_after
+    if imbalance != (None, None):
         bound = f"lowest that placement can reach: {format_ratio(summary.bound)}"
         tiles.append(
             _tile(
                 "Imbalance (hottest executor / mean)",
-                imbalance,
+                _before_after(*imbalance, format_ratio),
                 clean(bound) if summary.bound is not None else "",
             )
         )
-    beside = element("div", *tiles, *_counts(summary), css="tiles")
-    if not stateful:
-        return beside
-    colours = executor_colours(records[0].batches)
-    operator = busiest_operators(records[0])[0]
-    picture = _figure(placement_figure(records[0], operator, colours, right_px=NARROW_PX))
-    return element("div", beside, picture, css="top")
+    return tiles
 
 
 def _detail_p99(summary: RunSummary) -> str:
@@ -194,7 +196,8 @@ def _counts(summary: RunSummary) -> list[str]:
     read = plural(summary.batches, "micro-batch")
     if len(summary.queries) > 1:
         read += f" of {plural(len(summary.queries), 'query')}, each of which reads its own"
-    tiles.append(_tile("Rows", format_count(summary.rows), clean(read)))
+    if summary.rows:
+        tiles.append(_tile("Rows", format_count(summary.rows), clean(read)))
     return tiles
 
 
@@ -266,6 +269,7 @@ def _query_section(
     operators = busiest_operators(query)
     for operator in figures.operators[:DRAWN_OPERATORS]:
         hot_keys = hot_keys_figure(query, operator.operator, axis)
+        imbalance = imbalance_figure(query, operator.operator, axis)
         parts += [
             element("h4", clean(_operator_facts(operator))),
             _figure(hot_keys) if hot_keys else "",
@@ -274,7 +278,7 @@ def _query_section(
             if not is_first or operator != figures.operators[0]
             else "",
             _figure(executor_load_figure(query, operator.operator, axis, colours)),
-            _figure(imbalance_figure(query, operator.operator, axis)),
+            _figure(imbalance) if imbalance else "",
             _figure(partition_figure(query, operator.operator, colours)),
         ]
     if len(operators) > DRAWN_OPERATORS:
@@ -287,10 +291,10 @@ def _operator_facts(operator: OperatorSummary) -> str:
     pair = describe_pair(operator.imbalance_before, operator.imbalance_after, format_ratio)
     imbalance = f"{TOO_FEW} for an imbalance" if pair == TOO_FEW else f"imbalance {pair}"
     bound = f", bound {format_ratio(operator.bound)}" if operator.bound is not None else ""
+    moves = f"{plural(operator.moves, 'move')}, " if operator.moves else ""
     return (
         f"Operator {operator.operator} {operator.name}: "
-        f"{plural(operator.partitions, 'state partition')}, {plural(operator.moves, 'move')}, "
-        f"{imbalance}{bound}"
+        f"{plural(operator.partitions, 'state partition')}, {moves}{imbalance}{bound}"
     )
 
 

@@ -11,10 +11,13 @@ from balancedstream.record.wording import format_duration, format_ratio, plural
 from balancedstream.report.axis import headroom, tick_duration
 from balancedstream.report.colours import executor_legend, executor_order, hottest
 from balancedstream.report.summary import QueryRecords, loads_of
-from balancedstream.report.svg import LEFT, RIGHT, Figure, Panel, Scale, drawing
+from balancedstream.report.svg import LEFT, RIGHT, Figure, Panel, Scale, drawing, element
 from balancedstream.report.windows import MIN_AFTER_BATCHES, describe_too_few
 
-COLUMNS = 12
+COLUMNS = 8
+WIDTH_PX = 330.0
+"""Of each of the drawings; a page sets them beside or, if it is narrow, below each other."""
+
 BARS = 48
 SMALLEST_BLOCK_PX = 2.5
 
@@ -66,33 +69,23 @@ def placement_over(window: Sequence[BatchRecord], operator: int) -> Placement | 
     )
 
 
-def placement_figure(
-    query: QueryRecords, operator: int, colours: Mapping[str, str], *, right_px: float = RIGHT
-) -> Figure:
-    """Draws each executor as a column of its partitions, before and after.
-
-    A narrow drawing, which ends at `right_px`, has fewer columns.
-    """
+def placement_figure(query: QueryRecords, operator: int, colours: Mapping[str, str]) -> Figure:
+    """Draws each executor as a column of its partitions, before and after."""
     placements = _placements(query, operator)
     if not placements:
         return _no_detail("Where the load was")
     origin = dict(enumerate(placements[0][1].executor))
     highest = max(max(p.executor_busy_s().values()) for _, p in placements)
     y = Scale(0.0, headroom(highest, 0.16), 262.0, 44.0)
-    most = COLUMNS if right_px >= RIGHT else COLUMNS * 2 // 3
-    columns, rest = hottest([p.executor_busy_s() for _, p in placements], most, executor_order)
-    panels = []
-    for i, (label, placement) in enumerate(placements):
-        width = (right_px - LEFT - 40.0 * (len(placements) - 1)) / len(placements)
-        left = LEFT + i * (width + 40.0)
-        slots = len(columns) + bool(rest)
-        panel = Panel(Scale(0.0, slots, left, left + width), y)
-        if i == 0:
-            panel.y_axis("busy time in a batch", tick_duration(highest))
-            panel.text(LEFT - 8, y.start_px + 17, "executor", css="tick", anchor="end")
-        panel.text(left + width / 2, 16.0, label, css="heading", anchor="middle")
+    columns, rest = hottest([p.executor_busy_s() for _, p in placements], COLUMNS, executor_order)
+    drawings = []
+    for label, placement in placements:
+        panel = Panel(Scale(0.0, len(columns) + bool(rest), LEFT, WIDTH_PX - 10.0), y)
+        panel.y_axis("busy time in a batch", tick_duration(highest))
+        panel.text(LEFT - 8, y.start_px + 17, "executor", css="tick", anchor="end")
+        panel.text(4.0, 16.0, label, css="heading")
         _draw_columns(panel, placement, columns, origin, colours)
-        panels.append(panel)
+        drawings.append(drawing(286.0, f"Load per executor, {label}", [panel], WIDTH_PX))
     caption = "Each column is an executor, each block a state partition. The number above a column"
     caption += " is the executor's load divided by the mean."
     caption += _describe_window(query)
@@ -103,7 +96,7 @@ def placement_figure(
     return Figure(
         "Where the load was",
         caption,
-        drawing(286.0, "Load per executor, by partition", panels, right_px + 10.0),
+        element("div", *drawings, css="pair"),
         (
             *executor_legend(colours, executors),
             *((("key moved", "moved there"),) if have_moved else ()),
@@ -249,7 +242,7 @@ def _stack_partitions(
         panel.box(
             (slot + 0.12, slot + 0.88),
             (base_s, base_s + small_s),
-            "block rest",
+            f"block {colours.get(executor, 'rest')} small",
             f"{plural(small, 'small partition')}: {format_duration(small_s)} a batch",
         )
 

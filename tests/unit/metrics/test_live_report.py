@@ -115,10 +115,17 @@ def test_before_a_session_a_page_says_what_it_waits_for(exporter: Exporter) -> N
     assert select(scrape(exporter), "build_info")
 
 
-def ask(exporter: Exporter, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+def test_the_address_without_a_path_leads_to_the_report(exporter: Exporter) -> None:
+    answer = ask(exporter, {}, "/")
+    assert (answer.status, answer.getheader("Location")) == (302, "/report")
+
+
+def ask(
+    exporter: Exporter, headers: Mapping[str, str], path: str = "/report"
+) -> http.client.HTTPResponse:
     assert exporter.port is not None
     connection = http.client.HTTPConnection("127.0.0.1", exporter.port, timeout=30)
-    connection.request("GET", "/report", headers=dict(headers))
+    connection.request("GET", path, headers=dict(headers))
     response = connection.getresponse()
     response.read()
     connection.close()

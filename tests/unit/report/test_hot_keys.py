@@ -23,7 +23,7 @@ def test_a_hot_key_is_seen_to_leave_its_partition_at_a_batch(
     assert [label for _, label in figure.legend[:2]] == ['"<k0>"', '"<k1>"']
     stays, leaves = (
         [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", path)]
-        for path in re.findall(r'<path d="(M[^"]*)" class="line s[01]"/>', figure.svg)[1::2]
+        for path in re.findall(r'<path d="(M[^"]*)" class="line k[01]"/>', figure.svg)[1::2]
     )
     assert len(set(stays)) == 1
     assert [y > leaves[0] for y in leaves] == [False] * 12 + [True] * 12

@@ -3,6 +3,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.resources import files
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,9 +12,16 @@ from hypothesis import strategies as st
 from report_pages import check_drawings, outline, page_of
 from simulated_runs import Scenario
 
+from balancedstream.core.decisions import DecisionKind
 from balancedstream.record.history import History
-from balancedstream.record.records import BatchRecord, MoveRecord, OperatorBatchLoad
-from balancedstream.report import render_live_page
+from balancedstream.record.records import (
+    BatchRecord,
+    DecisionRecord,
+    MoveRecord,
+    OperatorBatchLoad,
+)
+from balancedstream.report import render_live_page, render_unbalanced_live_page
+from balancedstream.report.colours import COLOURS, executor_colours
 from balancedstream.report.outcome import describe_outcome
 from balancedstream.report.page import render_page
 from balancedstream.report.summary import summarize
@@ -97,7 +106,7 @@ def test_too_few_batches_are_said_instead_of_a_percentage(
     history = simulate(scenario(first_balance=first_balance, batches=batches))
     read = outline(page_of(history))
     text = " ".join(read.text)
-    assert f"without a restart. What they brought cannot be said: {said}." in text
+    assert f"moves brought cannot be said: {said}." in text
     assert text.count(said) == 2, "in the sentence and under the picture"
     top = text[: text.index("Query delays")]
     assert "too few batches" in top
@@ -164,7 +173,7 @@ def test_many_queries_and_operators_are_drawn_up_to_a_limit(
 def test_a_page_can_be_made_of_nothing(empty_history: Callable[[], History]) -> None:
     page = page_of(empty_history())
     outline(page)
-    assert "No micro-batch has finished yet, so there are no figures." in page
+    assert "Waiting for the first micro-batch" in page
 
 
 finite = st.floats(0, 1e6)
@@ -225,13 +234,16 @@ def read_text(page: str) -> str:
     return " ".join(outline(page).text)
 
 
-def test_the_result_comes_first_and_the_picture_of_it_beside_the_figures(
+def test_the_result_comes_first_and_the_picture_of_it_before_the_figures(
     simulate: Callable[..., History], scenario: type[Scenario]
 ) -> None:
     history = simulate(scenario())
     text = read_text(page_of(history))
     assert describe_outcome(summarize(history)).startswith("Batches take 28 % less time")
-    assert text.index("Batches take") < text.index("Where the load was") < text.index("Batch time")
+    order = ["Batches take", "Where the load was", "before (", "after (", "Median batch", "Rows"]
+    places = [text.index(each) for each in order]
+    assert places == sorted(places)
+    assert "<h1>Batches take 28 % less time: " in page_of(history)
     assert text.count("Where the load was") == 1
 
 
@@ -298,7 +310,10 @@ def test_a_run_that_goes_on_says_what_is_so_far(
     text = read_text(render_live_page(going))
     assert "at the end" not in text
     assert "cores now" in text
-    assert ("Last decision" in text) is bool(ended.decisions)
+    assert "Waits for" in text
+    for decision in ended.decisions[-1:]:
+        assert f"{decision.query}, operator 0: " in text
+        assert f"({decision.reason})" in text
     assert "→ -" not in text
     assert " -." not in text
 
@@ -322,5 +337,153 @@ def test_a_colour_is_one_executor_in_every_picture(
         page,
     ):
         colours.setdefault(css, set()).add(executor)
+    for css, executor in re.findall(r'class="(?:line )?(s\d)"/></svg>executor (\d+)</li>', page):
+        colours.setdefault(css, set()).add(executor)
     assert len(colours) == 4
     assert all(len(executors) == 1 for executors in colours.values())
+
+
+def test_no_mark_but_that_of_an_executor_has_the_colour_of_one() -> None:
+    style = files("balancedstream.report").joinpath("report.css").read_text("utf-8")
+    palettes = re.findall(r"{([^{}]*--s0:[^{}]*)}", style)
+    assert len(palettes) == 3, "light, dark and printed"
+    for palette in palettes:
+        colours = dict(re.findall(r"(--[\w-]+): (#\w+);", palette))
+        of_executors = [colour for name, colour in colours.items() if re.match(r"--s\d", name)]
+        assert len({*of_executors}) == len(of_executors) == COLOURS
+        assert not {*of_executors} & {c for n, c in colours.items() if not re.match(r"--s\d", n)}
+    for selectors, rule in re.findall(r"^(svg [^{]*){([^}]*)}", style, re.M):
+        used = {*re.findall(r"var\((--[\w-]+)\)", rule)}
+        if re.search(r"\.s\d", selectors):
+            assert used == {f"--{name}" for name in re.findall(r"\.(s\d)", selectors)}
+        elif ".k" in selectors:
+            assert used <= {"--key-dark", "--key-light", "--text"}
+        else:
+            ink = {"--text", "--soft", "--faint", "--grid", "--line", "--card"}
+            assert used <= {*ink, "--shade", "--pointer", "--rest"}, selectors
+
+
+def test_small_partitions_have_the_colour_of_their_executor(
+    empty_history: Callable[[], History],
+) -> None:
+    history = empty_history()
+    partitions = (10.0, *[0.01] * 6)
+    for number in range(8):
+        load = OperatorBatchLoad(0, "save", partitions, ("0", *["1"] * 6), 1.9, 1.9)
+        history.add_batch(BatchRecord("q", number, 1.7e9 + number, 3_000, 5, None, 2, (load,)))
+    blocks = re.findall(r'class="block (\S+) small"><title>6 small', page_of(history))
+    assert blocks == [executor_colours(history.batches)["1"]]
+
+
+def test_a_line_that_would_be_flat_is_a_sentence(
+    empty_history: Callable[[], History],
+) -> None:
+    history = empty_history()
+    for number in range(8):
+        load = OperatorBatchLoad(0, "save", (1.0, 2.0), ("0", "1"), 1.333, 1.333)
+        history.add_batch(BatchRecord("q", number, 1.7e9 + number, 3_000, 5, 70.0, 2, (load,)))
+    text = read_text(page_of(history))
+    for sentence in ("Every batch read 5 rows.", "The backlog was always 70 rows.",
+                     "There were always 2 executors.", "imbalance 1.33, bound 1.33"):  # fmt: skip
+        assert sentence in text
+    assert "1 is perfect" not in text
+    assert "input rows in a batch" not in text
+    load = OperatorBatchLoad(0, "save", (2.0, 1.9), ("0", "1"), 1.026, 1.026)
+    history.add_batch(BatchRecord("q", 8, 1.7e9 + 8, 3_000, 6, 71.0, 2, (load,)))
+    text = read_text(page_of(history))
+    for drawn in ("1 is perfect", "input rows in a batch", "backlog: rows that wait"):
+        assert drawn in text
+
+
+def test_a_run_without_rows_has_no_tile_that_says_none(
+    empty_history: Callable[[], History],
+) -> None:
+    history = empty_history()
+    for number in range(3):
+        history.add_batch(BatchRecord("q", number, 1.7e9 + number, 3_000, 0, None, 2, ()))
+    page = page_of(history)
+    assert 'class="tile"' not in page
+    history.add_batch(BatchRecord("q", 3, 1.7e9 + 3, 3_000, 7, None, 2, ()))
+    assert re.findall(r'<div class="figure">(.*?)</div>', page_of(history)) == ["3 s", "7"]
+
+
+def going(history: History) -> str:
+    """The text of the page of a run that goes on."""
+    return " ".join(read_text(render_live_page(history)).split())
+
+
+def test_from_the_first_second_a_page_says_what_it_waits_for_and_what_comes_next(
+    empty_history: Callable[[], History],
+) -> None:
+    history = empty_history()
+    text = going(history)
+    assert "Waits for the first micro-batch of a streaming query to finish" in text
+    assert "Next decides as soon as loads are measured" in text
+    assert "Under way" not in text
+    history.add_batch(BatchRecord("q", 0, 1.7e9, 900, 5, None, 2, (), has_state=True))
+    assert "Waits for a batch of q whose tasks are measured" in going(history)
+
+
+def test_a_page_counts_the_batches_that_a_comparison_waits_for(
+    empty_history: Callable[[], History],
+) -> None:
+    history = empty_history()
+    move = MoveRecord("q", 0, 0, "0", "1", 1.7e9 + 7.5, "hot", 7, settled_s=1.7e9 + 8.2)
+    for number in range(14):
+        load = OperatorBatchLoad(0, "save", (1.0, 2.0), ("0", "1"), 1.3, 1.3)
+        history.add_batch(BatchRecord("q", number, 1.7e9 + number, 900, 5, None, 2, (load,)))
+        if number == 8:
+            history.add_move(move)
+        if number > 8:
+            missing = 5 - (number - 8)
+            waits = f"{missing} more batch{'es' if missing > 1 else ''} after the moves of q"
+            assert (waits in going(history)) is (missing > 0)
+    assert "Waits for the next micro-batch" in going(history)
+
+
+def test_moves_under_way_are_listed_until_they_end_with_what_each_waits_for(
+    empty_history: Callable[[], History],
+) -> None:
+    history = empty_history()
+    load = OperatorBatchLoad(0, "save", (1.0, 2.0), ("0", "1"), 1.3, 1.3)
+    history.add_batch(BatchRecord("q", 0, 1.7e9, 900, 5, None, 2, (load,)))
+    move = MoveRecord("q", 0, 3, "0", "<b>", 1.7e9, "hot", 0)
+    history.add_move(move)
+    where = "Under way partition 3 of q, operator 0: executor 0 to <b>; "
+    assert f"{where}the first batch on the target restores the state" in going(history)
+    history.change_move(move.place, preparing=True)
+    assert f"{where}the target loads the state, beside the batches" in going(history)
+    history.change_move(move.place, preparing=False, prepared_s=1.5)
+    assert f"{where}the target has the state" in going(history)
+    for partition in range(4, 15):
+        history.add_move(replace(move, partition=partition))
+    assert "and 4 more" in going(history)
+    for partition in range(3, 15):
+        history.settle_move(("q", 0, partition), settled_s=1.7e9 + 1, restore_s=0.1)
+    assert "Under way" not in going(history)
+
+
+def test_a_page_has_the_latest_decision_on_each_operator_and_on_the_executors(
+    empty_history: Callable[[], History],
+) -> None:
+    history = empty_history()
+    load = OperatorBatchLoad(0, "save", (1.0, 2.0), ("0", "1"), 1.3, 1.3)
+    history.add_batch(BatchRecord("q", 0, 1.7e9, 900, 5, None, 2, (load,)))
+    for kind in get_args(DecisionKind):
+        history.add_decision(DecisionRecord(1.7e9, "q", 0, kind, f"for {kind}"))
+        history.add_decision(DecisionRecord(1.7e9, "", None, kind, f"also {kind}"))
+        now = going(history).partition("Where the load was")[0]
+        assert re.findall(r"\((for|also) (\w+)\)", now) == [("also", kind), ("for", kind)]
+    history.end(1.7e9 + 5)
+    assert "Next" not in going(history)
+
+
+def test_an_application_that_cannot_be_balanced_is_not_waited_for(
+    empty_history: Callable[[], History],
+) -> None:
+    page = render_unbalanced_live_page(empty_history(), ["Spark 3.4 is <too> old."])
+    text = read_text(page)
+    assert "This application is not balanced" in text
+    assert "Spark 3.4 is <too> old." in text
+    assert "Waiting" not in text
+    assert 'http-equiv="refresh"' in page

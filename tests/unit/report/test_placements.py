@@ -32,6 +32,6 @@ def test_a_wide_job_shows_the_hottest_and_says_so(
     )
     page = page_of(history)
     assert len(page) < 700_000
-    assert "range of 992 other executors" in page
+    assert "range of 993 other executors" in page
     assert "the mean of the other 9,977" in page
     check_drawings(outline(page))

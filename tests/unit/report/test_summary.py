@@ -178,9 +178,30 @@ def test_a_run_says_its_outcome_in_one_sentence_or_why_it_cannot(
     run_of(history, [90_000, *[6_000] * 2, 9_999, *[3_000] * 4])
     history.add_move(move_after(2))
     assert describe_outcome(summarize(history)) == (
-        "1 state partition move, without a restart. What they brought cannot be said: too few "
-        "batches before the first move (2, at least 5 are needed); too few batches after the "
-        "moves (4, at least 5 are needed)."
+        "What 1 state partition move brought cannot be said yet: too few batches before the first "
+        "move (2, at least 5 are needed); too few batches after the moves (4, at least 5 are "
+        "needed)."
+    )
+
+
+def test_a_run_in_which_nothing_changed_says_so_and_why(
+    empty_history: Callable[[], History],
+) -> None:
+    history = empty_history()
+    run_of(history, [90_000, *[6_000] * 12])
+    reason = "imbalance 1.05 is within 1.10"
+    history.add_decision(DecisionRecord(1.7e9, "q", 0, "none", reason))
+    history.add_decision(DecisionRecord(1.7e9, "", None, "none", "executors are busy for 0.5"))
+    history.end(1.7e9 + 20)
+    said = describe_outcome(summarize(history))
+    assert said.startswith("Nothing moved: the imbalance was 6.00")
+    assert said.endswith(f"The last decision says why: {reason}.")
+    history = empty_history()
+    run_of(history, [90_000, *[6_000] * 12])
+    history.add_move(move_after(5))
+    assert describe_outcome(summarize(history)) == (
+        "Batches take as long as before: 6 s in the median. The hottest executor's load stayed at "
+        "6.00 times the mean. 1 state partition move, without a restart."
     )
 
 
