@@ -13,7 +13,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from balancedstream.errors import MissingPackageError
+from balancedstream.core.money import Price
+from balancedstream.errors import InvalidInputError, MissingPackageError
 from balancedstream_operator.errors import ClusterError, MissingMeasurementsError
 from balancedstream_operator.kube.client import connect
 from balancedstream_operator.kube.lease import Lease, hold
@@ -106,7 +107,19 @@ def read_settings(arguments: argparse.Namespace) -> Settings:
         arguments.prometheus_sigv4_region,
         asks_queries=arguments.allow_queries,
         caps=Caps(arguments.max_executors, arguments.max_cores, arguments.max_memory),
+        price=read_price(arguments),
     )
+
+
+def read_price(arguments: argparse.Namespace) -> Price | None:
+    """The price of an executor-hour that the command line names; None if it names none.
+
+    Raises:
+        InvalidInputError: it is no price; the message names the field.
+    """
+    if not arguments.cost_executor_hour:
+        return None
+    return Price(arguments.cost_executor_hour, arguments.cost_currency)
 
 
 def _read_limit(text: str) -> int:
@@ -193,6 +206,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="memory of the executors of all streams at most, such as 256g",
     )
     add(
+        "--cost-executor-hour",
+        type=float,
+        default=0.0,
+        metavar="PRICE",
+        help="price of an executor for an hour, to say what streams cost a day; 0 for none",
+    )
+    add("--cost-currency", default="", metavar="TEXT", help="currency of that price, such as EUR")
+    add(
         "--lease",
         default="",
         metavar="NAME",
@@ -204,8 +225,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             check_package()
         except MissingPackageError as error:
             parser.error(str(error))
+    try:
+        settings = read_settings(arguments)
+    except InvalidInputError as error:
+        parser.error(str(error))
     start_logging(os.environ.get("LOG_LEVEL", "INFO"), os.environ.get("LOG_FORMAT", "text"))
-    asyncio.run(_run(read_settings(arguments), arguments.lease))
+    asyncio.run(_run(settings, arguments.lease))
 
 
 async def _run(settings: Settings, lease_name: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from balancedstream.core.money import Price
+
 
 @dataclass(frozen=True, slots=True)
 class Caps:
@@ -55,6 +57,7 @@ class Settings:
             no signature.
         asks_queries: whether the operator asks the queries of streams.
         caps: limits of executors over all streams.
+        price: of an executor of any stream; None without one.
     """
 
     prometheus_url: str = ""
@@ -67,3 +70,4 @@ class Settings:
     sigv4_region: str = ""
     asks_queries: bool = False
     caps: Caps = Caps()
+    price: Price | None = None

@@ -55,6 +55,8 @@ CHANGES: dict[str, tuple[Any, set[str]]] = {
     "streams.maxExecutors": (40, {"Deployment"}),
     "streams.maxCores": (160, {"Deployment"}),
     "streams.maxMemory": ("512g", {"Deployment"}),
+    "cost.executorHour": (0.12, {"Deployment"}),
+    "cost.currency": ("EUR", {"Deployment"}),
     "serviceAccount.create | serviceAccount.name=ours": (False, {"ServiceAccount"}),
     "serviceAccount.name": (
         "ours",

@@ -31,7 +31,9 @@
   "--prometheus-sigv4-region" "prometheus.sigv4.region"
   "--max-executors" "streams.maxExecutors"
   "--max-cores" "streams.maxCores"
-  "--max-memory" "streams.maxMemory" }}
+  "--max-memory" "streams.maxMemory"
+  "--cost-executor-hour" "cost.executorHour"
+  "--cost-currency" "cost.currency" }}
 {{- range $values.extraArgs }}
 {{- $option := splitList "=" . | first }}
 {{- if hasKey $setBy $option }}

@@ -29,6 +29,7 @@ streams:
   maxExecutors: 0
   maxCores: 0
   maxMemory: ""
+cost: {executorHour: 0, currency: ""}
 serviceAccount: {create: true, name: "", annotations: {}}
 rbac: {create: true, aggregate: true}
 deploymentAnnotations: {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
+from balancedstream.core.money import MAX_CURRENCY
 from balancedstream.core.printing import printable
 from balancedstream_operator.api.conditions import (
     KINDS,
@@ -99,6 +100,18 @@ class Preparations:
     failed: Annotated[
         LoadedAhead | None, Part("Moves whose target did not get it; their task loaded it.")
     ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What the executors of now cost, at the price of the installation."""
+
+    spent_per_day: Annotated[float, Figure("Money that they cost a day.")] = 0.0
+    saved_per_day: Annotated[
+        float | None, Figure("Money a day less than a fixed size of executors.max.")
+    ] = None
+    max_executors: Annotated[int, Figure("That fixed size.")] = 0
+    currency: Annotated[str, Text("Of both.", MAX_CURRENCY)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +235,10 @@ class Status:
     preparations: Annotated[
         Preparations | None,
         Part("State that executors loaded ahead of moves since the driver started, by its end."),
+    ] = None
+    cost: Annotated[
+        Cost | None,
+        Part("What the executors of now cost; absent without a price (`cost` of the chart)."),
     ] = None
     decisions: Annotated[
         tuple[PastDecision, ...],

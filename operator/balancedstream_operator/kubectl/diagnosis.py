@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from balancedstream.core.money import DailyCost, describe_saving, format_money
 from balancedstream_operator.api.conditions import MIGRATING, NAMED, RECONCILING, RUNNING, STALLED
-from balancedstream_operator.api.status import UNSEEN, Status, StatusCondition, read_status
+from balancedstream_operator.api.status import UNSEEN, Cost, Status, StatusCondition, read_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,15 @@ def _describe_state(status: Status) -> str:
         parts.append(f"imbalance {status.imbalance_text}")
     if status.backlog_rows is not None:
         parts.append(f"backlog {status.backlog_rows:,} rows")
+    if status.cost is not None:
+        parts.append(_describe_cost(status.cost))
     return ", ".join(parts)
+
+
+def _describe_cost(found: Cost) -> str:
+    cost = DailyCost(found.spent_per_day, found.saved_per_day, found.max_executors, found.currency)
+    saving = describe_saving(cost)
+    return f"{format_money(cost.spent, cost.currency)} a day{f' ({saving})' if saving else ''}"
 
 
 def _describe_work(status: Status) -> list[str]:

@@ -16,7 +16,7 @@ from prometheus_client import (
 
 from balancedstream.listening import choose_address
 from balancedstream_operator.api.conditions import METRICS_AVAILABLE
-from balancedstream_operator.api.status import Status
+from balancedstream_operator.api.status import Cost, Status
 from balancedstream_operator.process.passes import Pass
 
 
@@ -60,6 +60,13 @@ class OperatorMetrics:
             ["stream"],
             **ours,
         )
+        self._cost = Gauge(
+            "cost_per_day",
+            "Money that the executors of now cost a stream a day, by part: spent, or saved beside "
+            "a fixed size of `executors.max`; absent without a price.",
+            ["stream", "part", "currency"],
+            **ours,
+        )
         self._pass = Histogram("pass_seconds", "How long a pass over a stream took.", **ours)
 
     def start(self, port: int) -> None:
@@ -94,6 +101,7 @@ class OperatorMetrics:
         self._count_phases()
         self._epoch.labels(stream).set(status.plan_epoch or 0)
         self._proposal.labels(stream).set(status.proposal is not None)
+        self._set_cost(stream, status.cost)
         for condition in status.conditions:
             self._set_condition(stream, condition.type, condition.status)
         if status.recall(METRICS_AVAILABLE).holds is False:
@@ -105,8 +113,18 @@ class OperatorMetrics:
         self._count_phases()
         for metric in (
             self._condition, self._failures, self._pass_failures, self._epoch, self._proposal,
+            self._cost,
         ):  # fmt: skip
             metric.remove_by_labels({"stream": stream})
+
+    def _set_cost(self, stream: str, cost: Cost | None) -> None:
+        # The currency may be another one since the last pass.
+        self._cost.remove_by_labels({"stream": stream})
+        if cost is None:
+            return
+        self._cost.labels(stream, "spent", cost.currency).set(cost.spent_per_day)
+        if cost.saved_per_day is not None:
+            self._cost.labels(stream, "saved", cost.currency).set(cost.saved_per_day)
 
     def _set_condition(self, stream: str, kind: str, state: str) -> None:
         if state != "Unknown":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from balancedstream.core.money import Price
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.driver.state import DriverState
@@ -85,6 +86,7 @@ class PassOutcome:
         paused: why somebody paused the stream; empty if nobody did.
         approval: the operator's answer to an approval; None without one.
         due_in_s: seconds until the next decision, if nothing is new by then.
+        price: of an executor; None without one.
     """
 
     stream: Stream
@@ -105,3 +107,4 @@ class PassOutcome:
     paused: str = ""
     approval: Approval | None = None
     due_in_s: float = 0.0
+    price: Price | None = None

@@ -127,7 +127,7 @@ class Reconciler:
             StreamLeavingError: it is being deleted.
         """
         requests = read_requests(resource)
-        outcome = PassOutcome(self._stream, paused=requests.paused)
+        outcome = PassOutcome(self._stream, paused=requests.paused, price=self._settings.price)
         try:
             spec = self._read_spec(resource)
         except InvalidInputError as error:

@@ -57,6 +57,7 @@ from balancedstream_operator.report.costs import judge_costs
 from balancedstream_operator.report.draft import Report, StatusDraft
 from balancedstream_operator.report.limits import judge_limits
 from balancedstream_operator.report.losses import judge_losses
+from balancedstream_operator.report.money import describe_cost
 from balancedstream_operator.report.progress import (
     NO_BATCH,
     judge_age,
@@ -286,7 +287,7 @@ def _describe(outcome: PassOutcome, running: Condition, before: Status, now_s: f
     if _is_stopped(outcome) or _is_left_alone(outcome):
         status = replace(status, imbalance=None, imbalance_text=None, proposal=None)
     if _is_stopped(outcome):
-        status = replace(status, executors=0)
+        status = replace(status, executors=0, cost=None)
     if outcome.answer is not None and outcome.answer.answer is not None and outcome.control:
         status = replace(status, applied_epoch=outcome.answer.answer.epoch)
     if outcome.missing is not None and outcome.missing.holds:
@@ -294,7 +295,11 @@ def _describe(outcome: PassOutcome, running: Condition, before: Status, now_s: f
     if spec is not None and decided is not None:
         balance = _find_balance(spec, decided)
         status = _describe_decided(status, decided, balance, now_s)
-        status = replace(status, proposal=_describe_proposal(outcome, before, now_s))
+        status = replace(
+            status,
+            proposal=_describe_proposal(outcome, before, now_s),
+            cost=describe_cost(outcome.price, len(decided.measurement.executors), spec.executors),
+        )
     if outcome.approval is not None:
         status = replace(status, approval=describe_approval(outcome.approval, now_s))
     return status

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
+from balancedstream.core.money import MAX_CURRENCY, MAX_EXECUTOR_HOUR, Price
 from balancedstream.core.periods import Floor, Period
 from balancedstream.core.removed import REMOVED, RemovedKnob
 from balancedstream.errors import InvalidInputError
@@ -35,6 +36,14 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """What a section declares next to a short text of the user's: its most characters."""
+
+    max_length: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Periods:
     """What a section declares next to a list of periods: one sentence."""
 
@@ -52,11 +61,12 @@ class Knob:
     Attributes:
         path: its place in a policy file, `section.field`.
         kind: `int`, `float` or `str`; the class of its items for a list of periods.
-        unit: of the value; empty for words and lists.
+        unit: of the value; empty for words, texts and lists.
         default: the value if a policy does not set it.
-        bounds: lowest and highest value, both inclusive; None for words and lists.
-        choices: the allowed words; empty for numbers and lists.
+        bounds: lowest and highest value, both inclusive; None for words, texts and lists.
+        choices: the allowed words; empty for all others.
         sentence: what it does.
+        max_length: of a text; 0 for all others.
     """
 
     path: str
@@ -66,11 +76,12 @@ class Knob:
     bounds: tuple[float, float] | None
     choices: tuple[str, ...]
     sentence: str
+    max_length: int = 0
 
     @property
     def is_list(self) -> bool:
         """Whether it is a list of periods."""
-        return self.bounds is None and not self.choices
+        return self.bounds is None and not self.choices and not self.max_length
 
     @property
     def default_text(self) -> str:
@@ -79,6 +90,8 @@ class Knob:
         >>> {knob.path: knob.default_text for knob in knobs()}["schedule.excluded"]
         '[]'
         """
+        if self.max_length:
+            return f'"{self.default}"'
         return "[]" if self.is_list else str(self.default)
 
     @property
@@ -92,6 +105,8 @@ class Knob:
         if self.is_list:
             names = ", ".join(entry.name for entry in fields(self.kind))
             return f"a list of at most {MAX_PERIODS}, each with {names}"
+        if self.max_length:
+            return f"a printable text of at most {self.max_length} characters"
         if self.bounds is None:
             return f"one of {', '.join(self.choices)}"
         article = "an integer" if self.kind is int else "a number"
@@ -105,6 +120,8 @@ class Knob:
                 and len(value) <= MAX_PERIODS
                 and all(type(item) is self.kind for item in value)
             )
+        if self.max_length:
+            return isinstance(value, str) and len(value) <= self.max_length and value.isprintable()
         if self.bounds is None:
             return value in self.choices
         numbers = int if self.kind is int else (int, float)
@@ -332,6 +349,43 @@ class SchedulePolicy(_Section):
 
 
 @dataclass(frozen=True)
+class CostPolicy(_Section):
+    """What executors cost, for people: no decision depends on it.
+
+    Raises:
+        InvalidInputError: a value of the wrong type or out of range; the message names the field.
+
+    >>> CostPolicy(executor_hour=0.12, currency="EUR").price
+    Price(executor_hour=0.12, currency='EUR')
+    """
+
+    name: ClassVar[str] = "cost"
+
+    executor_hour: Annotated[
+        float,
+        Range(
+            "money",
+            0.0,
+            MAX_EXECUTOR_HOUR,
+            "Price of an executor for an hour; 0 for none. With a price, report and metrics say "
+            "what a day costs, and what is saved beside scaling.max_executors all the time.",
+        ),
+    ] = 0.0
+    currency: Annotated[
+        str, Word(MAX_CURRENCY, "Currency of the price, as a person writes it, such as EUR.")
+    ] = ""
+
+    @property
+    def price(self) -> Price | None:
+        """The price; None without one.
+
+        >>> CostPolicy().price is None
+        True
+        """
+        return Price(self.executor_hour, self.currency) if self.executor_hour else None
+
+
+@dataclass(frozen=True)
 class Policy:
     """All knobs, by section.
 
@@ -348,6 +402,7 @@ class Policy:
     migration: MigrationPolicy = field(default_factory=MigrationPolicy)
     admission: AdmissionPolicy = field(default_factory=AdmissionPolicy)
     schedule: SchedulePolicy = field(default_factory=SchedulePolicy)
+    cost: CostPolicy = field(default_factory=CostPolicy)
     removed: tuple[RemovedKnob, ...] = field(default=(), compare=False)
 
 
@@ -360,6 +415,7 @@ _SECTIONS: dict[str, type[_Section]] = {
         MigrationPolicy,
         AdmissionPolicy,
         SchedulePolicy,
+        CostPolicy,
     )
 }
 
@@ -476,6 +532,9 @@ def _knobs_of(name: str) -> tuple[Knob, ...]:
         elif isinstance(declared, Range):
             bounds = (declared.minimum, declared.maximum)
             made.append(Knob(path, kind, declared.unit, default, bounds, (), declared.sentence))
+        elif isinstance(declared, Word):
+            text = (declared.sentence, declared.max_length)
+            made.append(Knob(path, str, "", default, None, (), *text))
         else:
             words = get_args(kind)
             made.append(Knob(path, str, "", default, None, words, declared.sentence))

@@ -140,6 +140,8 @@ def attach(
         metrics.serve_report(lambda: render_unbalanced_live_page(history, problems), lambda: None)
         return Attachment(None, history, view, problems)
     metrics.serve_report(lambda: render_live_page(history, problems), lambda: _version_of(history))
+    if policy.cost.price is not None:
+        metrics.on_price(policy.cost.price, policy.scaling.max_executors)
     recorder = Recorder(record_dir, policy) if record_dir else None
     controller = Controller(
         engine,

@@ -19,6 +19,7 @@ KEY_MOVES_SETTLED = wire.Metric("balancedstream_key_moves_settled_total")
 SCALE_ACTIONS = wire.Metric("balancedstream_scale_actions_total", "direction")
 EXECUTORS_WANTED = wire.Metric("balancedstream_executors_wanted")
 EXECUTORS_ADVISED = wire.Metric("balancedstream_executors_advised")
+COST_PER_DAY = wire.Metric("balancedstream_cost_per_day", "part", "currency")
 INPUT_ROWS_PER_SECOND = wire.Metric("balancedstream_input_rows_per_second", wire.QUERY)
 PROCESSED_ROWS_PER_SECOND = wire.Metric("balancedstream_processed_rows_per_second", wire.QUERY)
 TASK_FAILURES = wire.Metric("balancedstream_task_failures_total", wire.QUERY)
@@ -65,6 +66,10 @@ METRICS: dict[wire.Metric, str] = {
     wire.EXECUTORS: "Executors that take work.",
     EXECUTORS_WANTED: "Executors requested; absent before the first scale action.",
     EXECUTORS_ADVISED: "Executors that there should be; absent unless scaling only advises.",
+    COST_PER_DAY: (
+        "Money that the executors of now cost a day, by part: spent, or saved beside a fixed size "
+        "of scaling.max_executors; absent without a price."
+    ),
     wire.EXECUTOR_CORES: "Cores of a live executor.",
     wire.BATCHES: "Finished micro-batches.",
     wire.LAST_BATCH_ID: "Number of the last finished micro-batch.",

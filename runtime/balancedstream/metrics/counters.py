@@ -10,6 +10,7 @@ from typing import get_args
 
 from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.decisions import DecisionKind
+from balancedstream.core.money import DailyCost, Price, cost_a_day
 from balancedstream.core.samples import (
     BatchSample,
     KeySample,
@@ -39,6 +40,8 @@ class Application:
         live: how many executors take work; a scale action says so before the next batch does.
         wanted: executors requested; None before the first scale action.
         advised: executors that there should be; None unless scaling only advises.
+        price: of executors; None without one.
+        max_executors: to compare their cost with; 0 without scaling.
     """
 
     epoch: int = 0
@@ -56,6 +59,12 @@ class Application:
     wanted: int | None = None
     advised: int | None = None
     restore_cost: RestoreCost = field(default_factory=RestoreCost)
+    price: Price | None = None
+    max_executors: int = 0
+
+    def cost_a_day(self) -> DailyCost | None:
+        """What the live executors cost; None without a price."""
+        return None if self.price is None else cost_a_day(self.price, self.live, self.max_executors)
 
 
 @dataclass(slots=True)

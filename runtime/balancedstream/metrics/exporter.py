@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.keys.text import KeyNaming
+from balancedstream.core.money import Price
 from balancedstream.core.samples import (
     BatchSample,
     KeySample,
@@ -205,6 +206,11 @@ class Exporter(Metrics, Collector):
                 for number, operator in query.operators.items():
                     operator.prepared = (name, number) in counts
                     operator.preparing = counts.get((name, number), 0)
+
+    def on_price(self, price: Price, max_executors: int) -> None:
+        with self._lock:
+            self._application.price = price
+            self._application.max_executors = max_executors
 
     def on_restore_cost(self, cost: RestoreCost) -> None:
         with self._lock:

@@ -87,6 +87,10 @@ def write_application(page: Page, build: Sequence[str], application: Application
     page.add(wire.EXECUTORS, application.live)
     page.add(catalogue.EXECUTORS_WANTED, application.wanted)
     page.add(catalogue.EXECUTORS_ADVISED, application.advised)
+    cost = application.cost_a_day()
+    if cost is not None:
+        page.add(catalogue.COST_PER_DAY, cost.spent, "spent", cost.currency)
+        page.add(catalogue.COST_PER_DAY, cost.saved, "saved", cost.currency)
     for executor, cores in application.executors.items():
         page.add(wire.EXECUTOR_CORES, cores, executor)
 

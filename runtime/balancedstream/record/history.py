@@ -76,6 +76,7 @@ class History:
         with self._lock:
             self._totals.batches += 1
             self._totals.rows += record.input_rows
+            self._count_executors(record)
             query = self._query(record.query)
             query.batches += 1
             query.rows += record.input_rows
@@ -311,6 +312,13 @@ class History:
         if query.first_move_after_batch is None:
             query.first_move_after_batch = move.decided_after_batch
         return query
+
+    def _count_executors(self, record: BatchRecord) -> None:
+        """Takes the executors of a batch for those since the last batch of any query."""
+        passed_s = record.finished_s - self._run.started_s - self._totals.measured_s
+        if passed_s > 0:
+            self._totals.measured_s += passed_s
+            self._totals.executor_s += passed_s * record.executors
 
     def _drop(self, place: Place, dropped_s: float, reason: str) -> MoveRecord | None:
         ended = {"dropped_s": dropped_s, "dropped_reason": reason, "preparing": False}

@@ -269,7 +269,12 @@ class RestartRecord:
 
 @dataclass(slots=True)
 class RunTotals:
-    """Counters over the whole run, whatever records are still kept."""
+    """Counters over the whole run, whatever records are still kept.
+
+    Attributes:
+        executor_s: seconds of live executors from the start of the run to its last batch.
+        measured_s: seconds from the start of the run to its last batch.
+    """
 
     rows: int = 0
     batches: int = 0
@@ -282,6 +287,8 @@ class RunTotals:
     scale_actions: int = 0
     decisions: int = 0
     preparations: PreparationTotals = field(default_factory=start_preparation_totals)
+    executor_s: float = 0.0
+    measured_s: float = 0.0
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.keys.text import KeyNaming
+from balancedstream.core.money import Price
 from balancedstream.core.samples import (
     BatchSample,
     KeySample,
@@ -109,6 +110,9 @@ class Metrics:
 
     def on_moves_prepared(self, counts: Mapping[OperatorId, int]) -> None:
         """State is loaded ahead of these operators' moves, just now of so many partitions."""
+
+    def on_price(self, price: Price, max_executors: int) -> None:
+        """What executors cost, and the fixed size to compare with; 0 without scaling."""
 
     def on_restore_cost(self, cost: RestoreCost) -> None:
         """What restoring moved state costs."""

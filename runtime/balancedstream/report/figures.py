@@ -75,6 +75,19 @@ class QuerySummary:
 
 
 @dataclass(frozen=True, slots=True)
+class CostSummary:
+    """What the run's executors cost, at the policy's price."""
+
+    executor_hour: float
+    currency: str
+    executor_hours: float
+    executors: float
+    spent_a_day: float
+    saved_a_day: float | None
+    max_executors: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """One run: counts over all queries, and the figures of the busiest query on top."""
 
@@ -97,6 +110,7 @@ class RunSummary:
     scale_actions: int
     decisions: int
     preparations: PreparationTotals
+    cost: CostSummary | None
     headline_query: str | None
     imbalance_before: float | None
     imbalance_after: float | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 
+from balancedstream.core.money import DailyCost, describe_saving, format_money
 from balancedstream.record.history import History
 from balancedstream.record.wording import (
     find_change,
@@ -24,7 +25,7 @@ from balancedstream.report.charts import (
     supply_figure,
 )
 from balancedstream.report.colours import executor_colours
-from balancedstream.report.figures import OperatorSummary, QuerySummary, RunSummary
+from balancedstream.report.figures import CostSummary, OperatorSummary, QuerySummary, RunSummary
 from balancedstream.report.hot_keys import hot_keys_figure
 from balancedstream.report.now import now_section
 from balancedstream.report.outcome import (
@@ -196,9 +197,20 @@ def _counts(summary: RunSummary) -> list[str]:
     read = plural(summary.batches, "micro-batch")
     if len(summary.queries) > 1:
         read += f" of {plural(len(summary.queries), 'query')}, each of which reads its own"
+    if summary.cost:
+        tiles.append(_cost_tile(summary.cost))
     if summary.rows:
         tiles.append(_tile("Rows", format_count(summary.rows), clean(read)))
     return tiles
+
+
+def _cost_tile(cost: CostSummary) -> str:
+    a_day = DailyCost(cost.spent_a_day, cost.saved_a_day, cost.max_executors, cost.currency)
+    price = format_money(cost.executor_hour, cost.currency)
+    said = f"{cost.executors:.3g} executors on average, at {price} an hour each"
+    saving = describe_saving(a_day)
+    detail = f"{saving}; {said}" if saving else said
+    return _tile("Cost a day", clean(format_money(a_day.spent, a_day.currency)), clean(detail))
 
 
 def _describe_moves(summary: RunSummary) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeVar
 
+from balancedstream.core.money import Price, cost_a_day
 from balancedstream.core.samples import KeySample
 from balancedstream.record.history import History
 from balancedstream.record.records import (
@@ -17,12 +18,20 @@ from balancedstream.record.records import (
     MoveRecord,
     OperatorBatchLoad,
     QueryTotals,
+    RunTotals,
 )
 from balancedstream.record.wording import format_change, format_count, format_ratio, plural
-from balancedstream.report.figures import OperatorSummary, QuerySummary, RunSummary, Window
+from balancedstream.report.figures import (
+    CostSummary,
+    OperatorSummary,
+    QuerySummary,
+    RunSummary,
+    Window,
+)
 from balancedstream.report.windows import Windows, describe_too_few, find_windows
 
 FORMAT = 1
+HOUR_S = 3_600.0
 
 LISTED_MOVES = 1_000
 LISTED_KEY_MOVES = 1_000
@@ -135,6 +144,7 @@ def summarize(history: History, notes: Sequence[str] = ()) -> RunSummary:
         scale_actions=totals.scale_actions,
         decisions=totals.decisions,
         preparations=totals.preparations,
+        cost=_summarize_cost(run.settings, totals),
         headline_query=headline.query if headline else None,
         **_pick((*OF_OPERATOR, *OF_BATCHES), headline),
         queries=queries,
@@ -210,6 +220,28 @@ def _summarize_operator(query: QueryRecords, operator: int) -> OperatorSummary:
         imbalance_before=_median([load.imbalance for load in before]),
         imbalance_after=_median([load.imbalance for load in after]),
         bound=_median([load.bound for load in after or before]),
+    )
+
+
+def _summarize_cost(
+    settings: Mapping[str, str | int | float | bool | None], totals: RunTotals
+) -> CostSummary | None:
+    """What executors cost until the last batch; None without a price, or before the first batch."""
+    hour, currency = settings.get("cost.executor_hour"), settings.get("cost.currency", "")
+    most = settings.get("scaling.max_executors", 0)
+    if not isinstance(hour, int | float) or not hour or not totals.measured_s:
+        return None
+    price = Price(hour, str(currency))
+    executors = totals.executor_s / totals.measured_s
+    a_day = cost_a_day(price, executors, most if isinstance(most, int) else 0)
+    return CostSummary(
+        executor_hour=price.executor_hour,
+        currency=price.currency,
+        executor_hours=totals.executor_s / HOUR_S,
+        executors=executors,
+        spent_a_day=a_day.spent,
+        saved_a_day=a_day.saved,
+        max_executors=a_day.max_executors,
     )
 
 

@@ -14,6 +14,7 @@ from balancedstream.core.policy import (
     MAX_PERIODS,
     AdmissionPolicy,
     BalancePolicy,
+    CostPolicy,
     Knob,
     MigrationPolicy,
     Policy,
@@ -35,6 +36,7 @@ SECTIONS = (
     MigrationPolicy,
     AdmissionPolicy,
     SchedulePolicy,
+    CostPolicy,
 )
 SCALARS = [knob for knob in KNOBS if not knob.is_list]
 # Those that no other field's value can contradict.
@@ -54,6 +56,9 @@ def read_one(policy: Policy, path: str) -> object:
 
 
 def values_of(knob: Knob) -> st.SearchStrategy[object]:
+    if knob.max_length:
+        letters = st.characters(categories=("L", "N", "S", "P"))
+        return st.text(letters, max_size=knob.max_length)
     if knob.bounds is None:
         return st.sampled_from(knob.choices)
     low, high = knob.bounds
@@ -68,7 +73,9 @@ def test_every_field_is_a_knob_with_unit_default_range_and_a_sentence() -> None:
     for knob in KNOBS:
         assert knob.sentence.endswith("."), knob.path
         assert "\n" not in knob.sentence
-        assert (knob.bounds is None) == (bool(knob.choices) or knob.is_list)
+        assert (knob.bounds is None) == (
+            bool(knob.choices) or bool(knob.max_length) or knob.is_list
+        )
         assert (knob.bounds is None) != bool(knob.unit), knob.path
         knob.check(knob.default)
 
@@ -137,6 +144,9 @@ def test_a_policy_survives_being_written_and_read(data: st.DataObject) -> None:
 @pytest.mark.parametrize("knob", SCALARS, ids=lambda knob: knob.path)
 @pytest.mark.parametrize("wrong", [None, True, [1], {}, "", "nonsense", math.nan, b"1"], ids=repr)
 def test_a_wrong_type_is_refused_by_name_with_what_is_allowed(knob: Knob, wrong: object) -> None:
+    if knob.max_length and isinstance(wrong, str):
+        assert read_one(parse_one(knob.path, wrong), knob.path) == wrong
+        return
     with pytest.raises(InvalidInputError) as refusal:
         parse_one(knob.path, wrong)
     assert str(refusal.value).startswith(f"{knob.path}: must be {knob.allowed}, not ")

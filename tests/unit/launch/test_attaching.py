@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
+from balancedstream.core.money import Price
 from balancedstream.core.observations import Observation, parse_observation
 from balancedstream.core.policy import BalancePolicy, Policy, parse, to_mapping
 from balancedstream.core.samples import BatchSample, TaskSample
@@ -129,6 +130,37 @@ def test_while_it_runs_the_report_is_beside_the_metrics(monkeypatch: pytest.Monk
     assert '<meta http-equiv="refresh"' in page
     assert "flights.py" in page
     assert "the imbalance" in page, "it has the decisions so far"
+
+
+def test_where_placement_is_impossible_the_page_says_so_and_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served: list[Callable[[], str]] = []
+
+    class Page(Metrics):
+        def serve_report(self, render: Callable[[], str], version: Callable[[], object]) -> None:
+            served.append(render)
+
+    spark = run_engine(monkeypatch, finish(0, 1000.0), problems=PROBLEMS)
+    attach(spark, open_view=lambda run: RecordingSpectator(), metrics=Page()).detach()
+    page = served[0]()
+    for said in ("This application is not balanced", *PROBLEMS):
+        assert said in page
+    assert "Waiting" not in page
+
+
+def test_the_price_of_a_policy_reaches_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[Price, int]] = []
+
+    class Priced(Metrics):
+        def on_price(self, price: Price, max_executors: int) -> None:
+            told.append((price, max_executors))
+
+    for cost in ({}, {"executor_hour": 0.12, "currency": "EUR"}):
+        policy = parse({"cost": cost, "scaling": {"max_executors": 6}})
+        spark = run_engine(monkeypatch, finish(0, 1000.0))
+        attach(spark, policy, open_view=lambda run: RecordingSpectator(), metrics=Priced()).detach()
+    assert told == [(Price(0.12, "EUR"), 6)]
 
 
 def test_the_run_says_what_it_runs_on_and_every_knob(monkeypatch: pytest.MonkeyPatch) -> None:

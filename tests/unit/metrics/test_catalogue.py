@@ -19,6 +19,7 @@ from metric_samples import (
 from metric_stories import Story, tell_batches
 from programs import PROMETHEUS, find_tool
 
+from balancedstream.core.money import Price
 from balancedstream.core.samples import KeySample
 from balancedstream.core.wire import series as wire
 from balancedstream.metrics.catalogue import (
@@ -143,6 +144,7 @@ def test_the_document_lists_every_metric_and_nothing_else() -> None:
     exporter.on_imbalance("q", 0, 1.0, 1.0)
     exporter.on_scale(1, 1, 2)
     exporter.on_executors_advised(3)
+    exporter.on_price(Price(0.5, "EUR"), 6)
     exporter.on_keys_under_way("q", 1, 3)
     exporter.on_hot_keys("q", 0, (KeySample("q", 0, '"de"', 0, 1, 0.5),))
     exporter.on_shuffle(shuffled())
@@ -183,6 +185,7 @@ def test_the_document_tells_the_limit_and_the_number_of_series() -> None:
     exporter.on_batch(batch, tasks, executors, stages)
     exporter.on_idle("q", 9.0)
     exporter.on_scale(3, 3, 4)
+    exporter.on_price(Price(0.5, "EUR"), 6)
     for operator in range(2):
         exporter.on_imbalance("q", operator, 1.0, 1.0)
     exporter.on_shuffle(shuffled(partitions=3))

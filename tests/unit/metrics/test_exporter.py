@@ -19,6 +19,7 @@ from metric_samples import (
 from metric_stories import Story, tell_batches
 
 from balancedstream.core.keys.text import KeyNaming
+from balancedstream.core.money import Price
 from balancedstream.core.samples import KeySample
 from balancedstream.metrics.catalogue import BATCH_DURATION_BUCKETS_S
 from balancedstream.metrics.exporter import Exporter
@@ -217,6 +218,19 @@ def test_scale_actions_are_told_by_direction_with_what_is_there_and_what_is_want
     assert samples[series("executors_wanted")] == 3
     assert samples[series("scale_actions_total", direction="out")] == 1
     assert samples[series("scale_actions_total", direction="in")] == 1
+
+
+def test_executors_cost_money_only_with_a_price_and_save_only_beside_a_maximum() -> None:
+    exporter = Exporter()
+    exporter.on_batch(batch_of(), [], {"0": 1, "1": 1})
+    assert not select(collect(exporter), "cost_per_day")
+    exporter.on_price(Price(0.5, "EUR"), 0)
+    spent, saved = ("EUR", "spent"), ("EUR", "saved")
+    assert select(collect(exporter), "cost_per_day") == {spent: 24.0}
+    exporter.on_price(Price(0.5, "EUR"), 6)
+    assert select(collect(exporter), "cost_per_day") == {spent: 24.0, saved: 48.0}
+    exporter.on_executors({"0": 1})
+    assert select(collect(exporter), "cost_per_day") == {spent: 12.0, saved: 60.0}
 
 
 def test_loads_of_a_shuffles_partitions_add_up_and_the_rest_is_that_of_the_last_batch(

@@ -12,7 +12,7 @@ from simulated_runs import Scenario
 
 from balancedstream.errors import InvalidInputError
 from balancedstream.record.history import History
-from balancedstream.record.history_lines import read_history
+from balancedstream.record.history_lines import read_history, write_history
 from balancedstream.record.records import (
     BatchRecord,
     DecisionRecord,
@@ -30,7 +30,14 @@ from balancedstream.report import (
     summarize,
     write_report,
 )
-from balancedstream.report.figures import OperatorSummary, QuerySummary, RunSummary, Window
+from balancedstream.report.figures import (
+    CostSummary,
+    OperatorSummary,
+    QuerySummary,
+    RunSummary,
+    Window,
+)
+from balancedstream.report.page import render_page
 from balancedstream.report.windows import MIN_AFTER_BATCHES, MIN_BEFORE_BATCHES
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "report.md"
@@ -205,6 +212,37 @@ def test_a_run_in_which_nothing_changed_says_so_and_why(
     )
 
 
+def test_a_run_costs_its_executor_hours_at_the_price_of_its_policy(
+    simulate: Callable[..., History], scenario: type[Scenario], empty_history: Callable[[], History]
+) -> None:
+    assert summarize(simulate(scenario())).cost is None
+    priced: dict[str, str | int | float | bool | None]
+    priced = {"cost.executor_hour": 0.5, "cost.currency": "EUR", "scaling.max_executors": 6}
+    history = simulate(
+        scenario(grow_at=30),
+        scenario(query="other", batches=30),
+        history=History(replace(empty_history().run, settings=priced)),
+    )
+    cost = summarize(history).cost
+    assert cost is not None
+    assert 4.0 < cost.executors < 6.0
+    took_h = (max(b.finished_s for b in history.batches) - history.run.started_s) / 3_600
+    assert cost.executor_hours == pytest.approx(cost.executors * took_h)
+    assert cost.spent_a_day == pytest.approx(cost.executors * 12.0)
+    assert cost.saved_a_day == pytest.approx((6 - cost.executors) * 12.0)
+    read = read_history(write_history(history))
+    assert summarize(read).cost == cost
+    page = render_page(history, summarize(history))
+    assert "Cost a day" in page
+    assert "EUR less than a fixed size of 6 executors; " in page
+    fixed = {**priced, "scaling.max_executors": 0}
+    alone = simulate(scenario(), history=History(replace(history.run, settings=fixed)))
+    cost = summarize(alone).cost
+    assert cost is not None
+    assert cost.spent_a_day == pytest.approx(48.0)
+    assert cost.saved_a_day is None
+
+
 def test_counts_are_sums_and_figures_are_the_busiest_querys(
     simulate: Callable[..., History], scenario: type[Scenario]
 ) -> None:
@@ -308,7 +346,7 @@ def test_the_json_is_strict_and_has_what_others_rely_on(
 @pytest.mark.parametrize(
     "described",
     [
-        RunSummary, QuerySummary, Window, OperatorSummary,
+        RunSummary, CostSummary, QuerySummary, Window, OperatorSummary,
         MoveRecord, KeyMoveRecord, ScaleRecord, DecisionRecord, RestartRecord,
     ],
 )  # fmt: skip

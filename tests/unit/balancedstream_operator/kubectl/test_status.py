@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import supervised
 from apiserver import path_of
 from loopback import Request, Response
-from supervised import POD, Scene, TargetScene, conditions
+from supervised import POD, SETTINGS, Scene, TargetScene, conditions
 
+from balancedstream.core.money import Price
 from balancedstream_operator.api.resource import Manifest
-from balancedstream_operator.api.status import read_status, write_status
+from balancedstream_operator.api.status import Cost, Status, read_status, write_status
 from balancedstream_operator.errors import RefusedError
 from balancedstream_operator.kubectl.diagnosis import diagnose
 from balancedstream_operator.kubectl.screens import show_diagnosis
@@ -38,6 +41,33 @@ def test_a_stream_that_runs_well_says_nothing_is_wrong(
     assert "wrong    nothing" in lines
     assert "to do    nothing" in lines
     assert any(line.startswith("doing    query q, operator 0: no change") for line in lines)
+
+
+def test_the_price_of_the_installation_reaches_the_status(
+    monkeypatch: pytest.MonkeyPatch, make_site: Callable[..., Any], kubectl_bst: Run
+) -> None:
+    monkeypatch.setattr(supervised, "SETTINGS", replace(SETTINGS, price=Price(0.5, "EUR")))
+    site = make_site()
+    site.scene.run_until_running()
+    site.publish()
+    _, output, _ = kubectl_bst(site, "status", "clicks", "-n", "shop")
+    assert "24.00 EUR a day (" in " ".join(output.split())
+
+
+@pytest.mark.parametrize(
+    ("saved", "said"),
+    [
+        (48.0, ", 24.00 EUR a day (48.00 EUR less than a fixed size of 6 executors)"),
+        (None, ", 24.00 EUR a day"),
+    ],
+)
+def test_a_stream_with_a_price_says_what_it_costs_and_beside_what(
+    saved: float | None, said: str
+) -> None:
+    cost = Cost(spent_per_day=24.0, saved_per_day=saved, max_executors=6, currency="EUR")
+    status = write_status(Status(phase="Running", observed_generation=1, cost=cost))
+    found = diagnose({"metadata": {"namespace": "shop", "name": "clicks"}, "status": status}, 0.0)
+    assert found.state.endswith(said)
 
 
 def test_missing_metrics_say_what_is_wrong_and_what_to_do(

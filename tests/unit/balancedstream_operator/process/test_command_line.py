@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from balancedstream.core.money import Price
 from balancedstream_operator import main as process
 from balancedstream_operator.errors import MissingMeasurementsError
 from balancedstream_operator.main import main
@@ -68,6 +69,33 @@ def test_the_command_line_says_what_holds_for_all_streams(
     assert secured.read_credentials() == {"token": "t0ken"}
     (tmp_path / "token").write_text("another", "utf-8")
     assert secured.read_credentials() == {"token": "another"}
+
+
+def test_the_command_line_says_what_an_executor_costs(given: list[tuple[Settings, str]]) -> None:
+    main(["--all-namespaces", "--cost-currency=EUR"])
+    main(["--all-namespaces", "--cost-executor-hour=0.12", "--cost-currency=EUR"])
+    assert [settings.price for settings, _ in given] == [None, Price(0.12, "EUR")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cost-executor-hour=-1"], "cost.executor_hour: must be a number above 0"),
+        (["--cost-executor-hour=nan"], "cost.executor_hour: must be a number above 0"),
+        (["--cost-executor-hour=cheap"], "--cost-executor-hour: invalid float value: 'cheap'"),
+        (["--cost-executor-hour=1", f"--cost-currency={'x' * 17}"], "cost.currency: must be"),
+    ],
+)
+def test_what_is_no_price_is_refused_by_name(
+    given: list[tuple[Settings, str]],
+    arguments: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--all-namespaces", *arguments])
+    assert said in capsys.readouterr().err
+    assert given == []
 
 
 def test_a_token_in_a_file_is_read_with_each_decision_and_may_be_late(tmp_path: Path) -> None:

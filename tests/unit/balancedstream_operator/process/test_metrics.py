@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from balancedstream_operator.api.status import Proposal, Status, StatusCondition
+from balancedstream_operator.api.status import Cost, Proposal, Status, StatusCondition
 from balancedstream_operator.process.metrics import OperatorMetrics
 from balancedstream_operator.process.passes import Pass
 
@@ -67,12 +67,25 @@ def test_a_proposal_is_one_until_it_is_gone() -> None:
     assert read(metrics)["proposal", "a/b"] == 0
 
 
+def test_what_a_stream_costs_is_there_as_long_as_it_is_known() -> None:
+    metrics = OperatorMetrics()
+    cost = Cost(spent_per_day=24.0, saved_per_day=48.0, max_executors=6, currency="EUR")
+    metrics.add_pass("a/b", Pass(replace(status("Running"), cost=cost), took_s=0.1))
+    assert read(metrics)["cost_per_day", "a/b", "spent", "EUR"] == 24.0
+    assert read(metrics)["cost_per_day", "a/b", "saved", "EUR"] == 48.0
+    other = replace(cost, saved_per_day=None, currency="USD")
+    metrics.add_pass("a/b", Pass(replace(status("Running"), cost=other), took_s=0.1))
+    found = {key[1:]: value for key, value in read(metrics).items() if key[0] == "cost_per_day"}
+    assert found == {("a/b", "spent", "USD"): 24.0}
+    metrics.add_pass("a/b", Pass(status("Suspended"), took_s=0.1))
+    assert not any(key[0] == "cost_per_day" for key in read(metrics))
+
+
 def test_a_stream_that_is_gone_leaves_nothing() -> None:
     metrics = OperatorMetrics()
     metrics.add_stream("a/b")
-    metrics.add_pass(
-        "a/b", Pass(status("Running", Running="True", MetricsAvailable="False"), took_s=0.1)
-    )
+    found = status("Running", Running="True", MetricsAvailable="False")
+    metrics.add_pass("a/b", Pass(replace(found, cost=Cost(spent_per_day=1.0)), took_s=0.1))
     assert read(metrics)["observation_failures_total", "a/b"] == 1
     metrics.remove("a/b")
     assert not any("a/b" in key for key in read(metrics))

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from manifests import STREAM, make_spec
 
+from balancedstream.core.money import Price
 from balancedstream.core.past import Past
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import BatchSample
 from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream_operator.api.status import (
+    Cost,
     LoadedAhead,
     PastDecision,
     Preparations,
@@ -89,6 +91,19 @@ def outline(made: Report, kind: str) -> tuple[str, str]:
 
 def reasons(made: Report) -> list[str]:
     return [event.reason for event in made.events]
+
+
+def test_a_stream_costs_what_its_executors_do_beside_its_maximum_until_it_stops() -> None:
+    found: dict[str, Any] = {"driver": RUNNING, "decided": decide(measured(batch(20.0)))}
+    assert report_on(**found).status.cost is None
+    most = make_spec().executors.max
+    running = report_on(price=Price(0.5, "EUR"), **found).status
+    assert running.cost == Cost(
+        spent_per_day=24.0, saved_per_day=(most - 2) * 12.0, max_executors=most, currency="EUR"
+    )
+    assert write_status(running)["cost"]["savedPerDay"] == (most - 2) * 12.0
+    stopped = DriverState("Suspended", "Suspended", "nothing runs")
+    assert report_on(running, price=Price(0.5, "EUR"), driver=stopped).status.cost is None
 
 
 @pytest.mark.parametrize(
