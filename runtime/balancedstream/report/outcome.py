@@ -43,6 +43,10 @@ def split_outcome(summary: RunSummary) -> tuple[str, str]:
         yet = " yet" if summary.ended_s is None else ""
         return f"What {moves} brought cannot be said{yet}: {missing}.", ""
     said = _describe_batches(summary.median_batch_ms_before, summary.median_batch_ms_after)
+    before, after = summary.queries[0].before, summary.queries[0].after
+    if said and before and after and before.executors != after.executors:
+        count = plural(round(after.executors), "executor")
+        said = f"{said[:-1]}, with {count} instead of {round(before.executors)}."
     load = _describe_load(summary.imbalance_before, summary.imbalance_after)
     # Where no batch took any time, the load is the result.
     return said or load, f"{load} {moves}, {restarts}." if said else f"{moves}, {restarts}."

@@ -256,6 +256,9 @@ def test_what_did_not_happen_is_not_counted_and_what_did_not_change_is_not_drawn
     assert "There were always 4 executors." in text
     grown = read_text(page_of(simulate(scenario(grow_at=45))))
     assert "live executors" in grown
+    assert re.search(
+        r"Batches take \d+ % less time: [^.]+\.[^:]*, with 6 executors instead of 4\.", grown
+    )
     assert "4 → 6 executors" in grown
 
 
