@@ -312,11 +312,11 @@ def _operator_facts(operator: OperatorSummary) -> str:
 
 def _query_facts(query: QuerySummary) -> str:
     imbalance, _, median = pairs_of(query)
-    restarts = f", {plural(query.query_restarts, 'restart')}" if query.query_restarts else ""
-    return (
-        f"{format_count(query.rows)} rows in {plural(query.batches, 'batch')}, "
-        f"{plural(query.moves, 'move')}{restarts}; imbalance {imbalance}, median batch {median}"
-    )
+    facts = [f"{format_count(query.rows)} rows in {plural(query.batches, 'batch')}"]
+    counts = ((query.moves, "move"), (query.query_restarts, "restart"))
+    facts += [plural(count, what) for count, what in counts if count]
+    balance = f"imbalance {imbalance}" if query.operators else imbalance
+    return f"{', '.join(facts)}; {balance}, median batch {median}"
 
 
 def _figure(figure: Figure) -> str:

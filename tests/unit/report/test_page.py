@@ -143,6 +143,7 @@ def test_stateless_queries_are_beside_each_other_and_have_nothing_to_move(
             history.add_batch(BatchRecord(query, number, 1000.0, duration_ms, 10, None, 2, ()))
     page = page_of(history)
     assert "Nothing has moved yet: no query has state." in page
+    assert "60 rows in 6 batches; no state, median batch 500 ms" in page
     cells = [text.strip() for text in outline(page).text]
     assert "no state" in cells
     for query, shown in (("round-robin", "500 ms"), ("by-cost", "400 ms")):
