@@ -73,6 +73,10 @@ def test_lint_finds_nothing(helm: str, settings: tuple[str, ...]) -> None:
         ("prometheus.credentialsSecret=Mine", "credentialsSecret"),
         ("crds.install=maybe", "install"),
         ("streams.forbidEscalation=1", "forbidEscalation"),
+        ("cost.executorHour=-1", "executorHour"),
+        ("cost.executorHour=cheap", "executorHour"),
+        ("cost.executorHour=nan", "executorHour"),
+        ("cost.currency=SeventeenLetters1", "currency"),
         ("streams.forbidEscalations=true", "forbidEscalations"),
         ("serviceAccount.create=1", "create"),
         ("resources.limits.memory=plenty", "memory"),
@@ -92,6 +96,13 @@ def test_bad_values_are_refused_by_name(helm: str, setting: str, named: str) -> 
     assert result.returncode != 0
     assert "values don't meet the specifications of the schema" in result.stderr
     assert named in result.stderr
+
+
+@pytest.mark.parametrize("price", ["0.12", "2"])
+def test_a_price_can_be_set_on_the_command_line_of_helm(helm: str, price: str) -> None:
+    result = render_raw(helm, f"cost.executorHour={price}")
+    assert result.returncode == 0, result.stderr
+    assert f"--cost-executor-hour={price}" in result.stdout
 
 
 def test_the_definition_is_the_generated_one(helm: str) -> None:
