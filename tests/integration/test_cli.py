@@ -68,7 +68,7 @@ def test_an_interrupted_run_stops_cleanly_and_writes_its_report(tmp_path: Path) 
     _, said = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == -signal.SIGINT
     assert "KeyboardInterrupt" in said
-    assert "query counts still ran; it is stopped" in said
+    assert "query counts still ran; it is stopped" in said, said
     figures = json.loads((report / "report.json").read_text())
     assert figures["batches"] >= 1
     assert figures["rows"] == 50 * figures["batches"]
