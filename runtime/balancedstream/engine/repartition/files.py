@@ -31,6 +31,8 @@ _STATE_FILE = re.compile(r"([0-9]{1,18})(_[0-9a-f-]+)?\.(zip|changelog|delta|sna
 
 _METADATA_FOLDER = "_metadata"
 
+_WRITES = "a query writes to this checkpoint. Stop the query, and type this command again"
+
 SEEN_BATCHES = 6
 """Of so many commits, the gaps tell how often the query commits."""
 
@@ -77,6 +79,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     last = _read(path / "offsets" / str(planned), parse_planned)
     before = path / "offsets" / str(planned - 1)
     partitions_before = _read(before, parse_planned).partitions if before.exists() else None
+    operators = [*_read_operators(path / "state")]
     return Checkpoint(
         planned,
         committed,
@@ -85,8 +88,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
         last.partitions,
         partitions_before,
         found_format,
-        tuple(_read_operators(path / "state")),
-        has_written=any(v == planned + 1 for _, v in _list_versions(path / "state")),
+        tuple(operator for operator, _ in operators),
+        has_written=any(planned + 1 in versions for _, versions in operators),
     )
 
 
@@ -97,14 +100,17 @@ def await_quiet(path: Path) -> None:
         RepartitionError: a batch was begun or committed meanwhile.
     """
     commits = sorted(_list_batches(path / "commits"))[-SEEN_BATCHES:]
-    written_at_s = [(path / "commits" / str(n)).stat().st_mtime for n in commits]
+    try:
+        written_at_s = [(path / "commits" / str(n)).stat().st_mtime for n in commits]
+    except FileNotFoundError:
+        _refuse(_WRITES)
     before = _list_newest(path)
     age_s = max(time.time() - max(written_at_s, default=0.0), 0.0)
     left_s = choose_quiet_s(written_at_s) - age_s
     if left_s > 0:
         time.sleep(left_s)
     if _list_newest(path) != before:
-        _refuse("a query writes to this checkpoint. Stop the query, and type this command again")
+        _refuse(_WRITES)
 
 
 @contextmanager
@@ -194,7 +200,8 @@ def _list_numbered(folder: Path) -> list[tuple[int, Path]]:
     return sorted((n, folder / str(n)) for n in _list_batches(folder))
 
 
-def _read_operators(state: Path) -> Iterator[Operator]:
+def _read_operators(state: Path) -> Iterator[tuple[Operator, set[int]]]:
+    """Each operator, and the versions of its state that there are files of."""
     for _, folder in _list_numbered(state):
         metadata = folder / _METADATA_FOLDER
         # In its second format, there is a file for each batch in which the operator changed.
@@ -202,13 +209,9 @@ def _read_operators(state: Path) -> Iterator[Operator]:
         file = newer[-1][1] if newer else metadata / "metadata"
         record = _read(file, parse_operator)
         files = [*_list_versions(folder)]
-        yield Operator(
-            record.id,
-            record.name,
-            record.stores,
-            state_bytes=sum(file_bytes for file_bytes, _ in files),
-            versions=len({version for _, version in files if version >= 0}),
-        )
+        state_bytes = sum(file_bytes for file_bytes, _ in files)
+        versions = {version for _, version in files if version >= 0}
+        yield Operator(record.id, record.name, record.stores, state_bytes, len(versions)), versions
 
 
 def _list_versions(folder: Path) -> Iterator[tuple[int, int]]:
@@ -216,7 +219,11 @@ def _list_versions(folder: Path) -> Iterator[tuple[int, int]]:
     for directory, _, names in os.walk(folder):
         for name in names:
             found = _STATE_FILE.fullmatch(name)
-            yield (Path(directory) / name).stat().st_size, int(found[1]) if found else -1
+            try:
+                file_bytes = (Path(directory) / name).stat().st_size
+            except FileNotFoundError:
+                continue  # whoever writes state renames and removes files
+            yield file_bytes, int(found[1]) if found else -1
 
 
 def _refuse(problem: str) -> NoReturn:

@@ -67,6 +67,22 @@ def test_state_files_of_the_planned_batch_are_seen_with_and_without_ids(tmp_path
     assert read_checkpoint(tmp_path).has_written
 
 
+def test_files_that_vanish_while_a_checkpoint_is_read_do_not_end_it(tmp_path: Path) -> None:
+    found = read_checkpoint(write_checkpoint(tmp_path))
+    # A link without a target is listed and cannot be looked at, as a file that was renamed since.
+    (tmp_path / "state/0/0/.4.zip.draft.tmp").symlink_to("renamed")
+    (tmp_path / "state/0/0/4.zip").symlink_to("removed")
+    assert read_checkpoint(tmp_path) == found
+
+
+def test_commits_that_vanish_are_a_query_that_writes(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path)
+    (tmp_path / "commits/1").unlink()
+    (tmp_path / "commits/1").symlink_to("removed")
+    with pytest.raises(RepartitionError, match="a query writes to this checkpoint"):
+        await_quiet(tmp_path)
+
+
 def test_an_undo_leaves_the_tree_as_it_was_but_for_the_state(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, (3, 3))
     before = read_tree(tmp_path)
@@ -95,7 +111,10 @@ def test_a_checkpoint_that_rests_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_batch_that_is_begun_while_one_looks_is_seen(tmp_path: Path) -> None:
     write_checkpoint(tmp_path)
-    os.utime(tmp_path / "commits/2", (time.time(), time.time()))
+    now_s = time.time()
+    for batch in range(3):
+        at_s = now_s - 2.0 + batch
+        os.utime(tmp_path / "commits" / str(batch), (at_s, at_s))
     begin = threading.Timer(0.3, (tmp_path / "offsets/3").touch)
     begin.start()
     with pytest.raises(RepartitionError, match="a query writes to this checkpoint"):
