@@ -72,16 +72,16 @@ def read_events(
             reading.unreadable += 1
             continue
         name = named[1].decode()
-        if name in wanted:
-            try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
-                reading.unreadable += 1
-                continue
+        if name not in wanted:
             reading.events += 1
-            yield name, event
-        else:
-            reading.events += 1
+            continue
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            reading.unreadable += 1
+            continue
+        reading.events += 1
+        yield name, event
 
 
 def _read_lines(log: EventLog, reading: Reading, tell: Callable[[int], None]) -> Iterator[bytes]:

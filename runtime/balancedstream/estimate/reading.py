@@ -6,6 +6,7 @@ for both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -254,9 +255,7 @@ class _Reader:
         is_new = run.last_batch < 0
         rows = self._tasks.pop(batch, [])
         stages = self._stages.list_rows(batch)
-        for old in [b for b in self._tasks if b.run_id == run_id and b.number <= number]:
-            del self._tasks[old]
-        self._stages.forget(run_id, number)
+        self._forget(run_id, number)
         operators = self._plans.operators.get(run_id, {}).values()
         finished = run.finish_batch(
             {
@@ -300,11 +299,15 @@ class _Reader:
         run_id = _read_name(event["runId"])
         run = self._runs.pop(run_id, None)
         self._plans.end_run(run_id)
-        self._stages.forget(run_id, 1 << 62)
-        for old in [batch for batch in self._tasks if batch.run_id == run_id]:
-            del self._tasks[old]
+        self._forget(run_id, math.inf)
         if run is not None:
             self.application.end_query(run.label)
+
+    def _forget(self, run_id: str, last_batch: float) -> None:
+        """Forgets the tasks and stages of a run up to a batch."""
+        for old in [b for b in self._tasks if b.run_id == run_id and b.number <= last_batch]:
+            del self._tasks[old]
+        self._stages.forget(run_id, last_batch)
 
     def _note_time(self, at_s: float) -> None:
         _check_sound(at_s)

@@ -5,6 +5,7 @@ As `BatchStages.java` reads them from Spark's listeners.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ class Stage:
         job: that began it.
         tasks: how many it has.
         partitions: of its last RDD; a job may run only some of them.
-        merged_into: the fewest partitions that a `coalesce` leaves.
+        merged_into: the fewest partitions that a `coalesce` leaves; infinite without one.
         reads_shuffle: whether other stages come before it.
         stateful: whether a task of it ran a state partition.
     """
@@ -34,7 +35,7 @@ class Stage:
     job: int
     tasks: int
     partitions: int
-    merged_into: int
+    merged_into: float
     reads_shuffle: bool
     stateful: bool = False
     longest_ms: int = 0
@@ -92,7 +93,7 @@ class Stages:
                 event["Job ID"],
                 info["Number of Tasks"],
                 rdds[0]["Number of Partitions"],
-                min(merged, default=_NEVER_MS),
+                min(merged, default=math.inf),
                 bool(info["Parent IDs"]),
             )
 
@@ -122,7 +123,7 @@ class Stages:
         """The stages of a batch that ran; those whose output was there already did not."""
         return [s.to_row() for s in self._by_id.values() if s.batch == batch and s.busy_ms]
 
-    def forget(self, run_id: str, last_batch: int) -> None:
+    def forget(self, run_id: str, last_batch: float) -> None:
         """Forgets the stages of a run up to a batch."""
         if run_id in self._begun and self._begun[run_id] <= last_batch:
             del self._begun[run_id]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from balancedstream.core.estimates.application import Fleet, QueryEstimate
+from balancedstream.core.estimates.application import HOUR_S, Fleet, QueryEstimate
 
 LEAST_SAVED = 0.05
 """Less of batch time, or of executor-hours, is within the error of an estimate."""
 
 FEW_BATCHES = 20
-_HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def _judge_scaling(fleet: Fleet) -> tuple[bool | None, str]:
     use = fleet.use
     if use.needed is None or not use.judged_s:
         return None, "how many executors it needs cannot be told"
-    used, needed = use.judged_s / _HOUR_S, use.needed_s / _HOUR_S
+    used, needed = use.judged_s / HOUR_S, use.needed_s / HOUR_S
     saved = 1.0 - use.needed_s / use.judged_s
     if saved >= LEAST_SAVED:
         return True, (
