@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.estimates.worth import judge
+from balancedstream.engine import traits
 from balancedstream.errors import InvalidInputError
-from balancedstream.estimate import events
+from balancedstream.estimate import events, reading
 from balancedstream.estimate.document import to_json
 from balancedstream.estimate.reading import Finding
 from balancedstream.estimate.text import describe
@@ -109,6 +110,10 @@ def test_an_executor_that_joined_and_got_no_state_is_what_balancing_would_have_u
     assert spread.bound == pytest.approx(1.0, abs=0.1)
     assert spread.saved > 0.1
     assert judge(finding.application.queries, fleet).balancing
+
+
+def test_estimates_and_the_engine_agree_on_which_spark_loads_state_ahead() -> None:
+    assert reading.LOADING_AHEAD_SINCE == traits.LOADING_AHEAD_SINCE
 
 
 @pytest.mark.parametrize("version", OLDER)
