@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from balancedstream.engine.functions import list_functions, make_loader, make_processor
+from balancedstream.engine.session.settings import PROVIDER, ROCKSDB, SHUFFLE_PARTITIONS
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +33,7 @@ POOL = "balancedstream"
 
 SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
+    PROVIDER: ROCKSDB,
 }
 """Of a warm-up's own session: its tasks are not merged, and `transformWithState` needs RocksDB."""
 
@@ -116,7 +115,7 @@ class WarmUp:
         session = self._spark._jsparkSession.cloneSession()
         for name, value in SETTINGS.items():
             session.conf().set(name, value)
-        session.conf().set("spark.sql.shuffle.partitions", str(cores))
+        session.conf().set(SHUFFLE_PARTITIONS, str(cores))
         rows = self._rows.generate(session, executor, cores)
         if rows is None:
             return

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from balancedstream.core import logs, repartition
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 from balancedstream.engine.session.filemanagers import FILE_MANAGER
 from balancedstream.engine.traits import (
@@ -19,11 +20,10 @@ from balancedstream.engine.traits import (
 )
 from balancedstream.errors import InvalidInputError
 
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB, PROVIDER = repartition.ROCKSDB, repartition.PROVIDER
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 CHECKPOINT_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+SHUFFLE_PARTITIONS = logs.PARTITIONS
 LOCALITY_WAIT = "spark.locality.wait"
 LOCALITY_WAIT_PROCESS = "spark.locality.wait.process"
 LOCALITY_WAIT_IS_OURS = "spark.locality.wait.balancedstream"
