@@ -142,6 +142,15 @@ class Executors:
             2048,
         ),
     ] = ""
+    reserve: Annotated[
+        int,
+        Number(
+            "Executors beyond those that the load needs, at most to max: a jump of the load does "
+            "not wait for their start.",
+            0,
+            100,
+        ),
+    ] = 0
     fixed: Annotated[
         int,
         Number(

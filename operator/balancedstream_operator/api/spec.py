@@ -265,7 +265,7 @@ class StreamSpec:
         Knobs(
             "When executors are added or removed.",
             "scaling",
-            omit=("min_executors", "max_executors"),
+            omit=("min_executors", "max_executors", "reserve_executors"),
         ),
     ] = field(default_factory=dict)
     admission: Annotated[
@@ -297,6 +297,7 @@ class StreamSpec:
                     **self.scaling,
                     "min_executors": limits.min,
                     "max_executors": next(iter(find_caps(limits).values())),
+                    "reserve_executors": limits.reserve,
                 },
                 "admission": self.admission,
                 "window": self.metrics.window,

@@ -257,6 +257,16 @@ class ScalingPolicy(_Section):
         int,
         Range("executors", 0, 10_000, "Upper limit; 0 keeps the number as it is."),
     ] = 0
+    reserve_executors: Annotated[
+        int,
+        Range(
+            "executors",
+            0,
+            100,
+            "Executors beyond those that the load needs, up to the upper limit: a jump of the "
+            "load does not wait for their start.",
+        ),
+    ] = 0
     latency_objective_s: Annotated[
         float,
         Range(
@@ -286,6 +296,28 @@ class ScalingPolicy(_Section):
         (True, False)
         """
         return self.mode == "auto" and self.max_executors > 0
+
+    @property
+    def least(self) -> int:
+        """Executors that there are at least: the reserve does not count as part of the minimum.
+
+        >>> ScalingPolicy(max_executors=4, reserve_executors=1).least
+        2
+        """
+        return min(self.min_executors + self.reserve_executors, self.max_executors)
+
+    def count_working(self, executors: int) -> int:
+        """Those of so many executors that the load may need; the others are in reserve.
+
+        At the upper limit none is.
+
+        >>> scaling = ScalingPolicy(max_executors=4, reserve_executors=1)
+        >>> [scaling.count_working(count) for count in (1, 2, 3, 4)]
+        [1, 1, 2, 4]
+        """
+        if executors >= self.max_executors:
+            return executors
+        return max(1, executors - self.reserve_executors)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -140,20 +140,23 @@ class Demand:
         next_rows = min(self.foreseen.rate * lasts_s, self.batch_rows)
         return lasts_s + self.cost.last(next_rows, slots, long=True)
 
-    def prepare(self, executors: int, cores: float, *, bounds: bool) -> StandingStep:
+    def prepare(
+        self, executors: int, cores: float, working: float, *, bounds: bool
+    ) -> StandingStep:
         """Until when so many executors are enough.
 
         Args:
             executors: of the application.
             cores: of all of them.
+            working: cores of those that are not in reserve.
             bounds: whether its batches are to be bounded.
         """
         return StandingStep(
             self.query,
             executors,
-            _find_largest(lambda rate: self.steady(cores, rate) <= self.objective_s),
+            _find_largest(lambda rate: self.steady(working, rate) <= self.objective_s),
             _find_largest(
-                lambda rows: replace(self, then_rows=rows).after(cores) <= self.objective_s
+                lambda rows: replace(self, then_rows=rows).after(working) <= self.objective_s
             ),
             float(int(self.bound(cores))) if bounds and self.trigger_s else None,
         )

@@ -159,7 +159,7 @@ class _Sizing:
         changed_s = -math.inf if seen.last_scaled_s is None else seen.last_scaled_s
         self.passed_s = max(0.0, seen.now_s - changed_s)
         self.top = SCALE_OUT_FACTOR * max(1, self.asked)
-        most = self.top * self.cores
+        most = self._count_cores(self.top)
         self.allowed = {
             d.query: (
                 max(d.objective_s, AS_GOOD * d.steady(most)),
@@ -195,7 +195,7 @@ class _Sizing:
             return self._keep(*limit)
         if not self._meets(self.asked, tolerance=TOLERANCE):
             return self._add(worst, last)
-        if worst.after(self.asked * self.cores) > latest_s:
+        if worst.after(self._count_cores(self.asked)) > latest_s:
             why = f"{self._describe_missed(worst)}, but more executors do no better"
             return self._keep(Verdict.STEADY, why)
         return self._give_back(self._describe_met(worst))
@@ -271,19 +271,26 @@ class _Sizing:
             return last
         return replace(last, failed=self._gain_since(last) < LEAST_EFFECT * last.gain)
 
+    def _count_cores(self, executors: int) -> float:
+        """Cores of those of so many executors that are not in reserve."""
+        return self.limits.count_working(executors) * self.cores
+
     def _find_latency(self, demand: Demand) -> float:
-        cores = self.asked * self.cores
+        cores = self._count_cores(self.asked)
         return max(demand.steady(cores), demand.after(cores))
 
     def _meets_steadily(self, demand: Demand) -> bool:
         """Whether only rows that wait miss the objective."""
-        return demand.steady(self.asked * self.cores) <= TOLERANCE * self.allowed[demand.query][0]
+        return (
+            demand.steady(self._count_cores(self.asked))
+            <= TOLERANCE * self.allowed[demand.query][0]
+        )
 
     def _meets(
         self, count: int, rates: Mapping[str, float] | None = None, tolerance: float = 1.0
     ) -> bool:
         """Whether so many executors meet the objectives, or do as well as any number."""
-        cores = count * self.cores
+        cores = self._count_cores(count)
         return all(
             d.steady(cores, rates[d.query] if rates else None)
             <= tolerance * self.allowed[d.query][0]
@@ -303,7 +310,7 @@ class _Sizing:
 
     def _find_for(self, rates: Mapping[str, float]) -> int:
         """The fewest executors that may stay and meet the objectives at these rates."""
-        return max(self._find_fewest(1, self.asked, rates), self.limits.min_executors)
+        return max(self._find_fewest(1, self.asked, rates), self.limits.least)
 
     def _find_peaks(self, delay_s: float) -> dict[str, float]:
         """The highest rate of each query in a time until now, and some room."""
@@ -324,7 +331,10 @@ class _Sizing:
         )
 
     def _describe_missed(self, worst: Demand) -> str:
-        steady_s, objective = worst.steady(self.asked * self.cores), f"{worst.objective_s:.1f} s"
+        steady_s, objective = (
+            worst.steady(self._count_cores(self.asked)),
+            f"{worst.objective_s:.1f} s",
+        )
         rate = f"{worst.foreseen.ahead:,.0f} rows/s foreseen ({worst.foreseen.way})"
         if steady_s > self.allowed[worst.query][0] or steady_s >= OVERLOAD_S:
             found = "fall behind" if steady_s >= OVERLOAD_S else f"take {steady_s:.1f} s"
@@ -332,14 +342,14 @@ class _Sizing:
         return (
             f"{worst.then_rows:,.0f} rows of query {worst.query} will wait in "
             f"{self.seen.start_s:.0f} s, those behind them take "
-            f"{worst.after(self.asked * self.cores):.1f} s, the objective is {objective}"
+            f"{worst.after(self._count_cores(self.asked)):.1f} s, the objective is {objective}"
         )
 
     def _describe_met(self, worst: Demand) -> str:
+        steady_s = worst.steady(self._count_cores(self.asked))
         return (
             f"at {worst.foreseen.ahead:,.0f} rows/s foreseen ({worst.foreseen.way}), rows of query "
-            f"{worst.query} take {worst.steady(self.asked * self.cores):.1f} s, the objective is "
-            f"{worst.objective_s:.1f} s"
+            f"{worst.query} take {steady_s:.1f} s, the objective is {worst.objective_s:.1f} s"
         )
 
     def _keep(self, verdict: Verdict, reason: str, needed: int | None = None) -> ScalingDecision:
@@ -349,6 +359,8 @@ class _Sizing:
         self, count: int, verdict: Verdict, reason: str, needed: int | None
     ) -> ScalingDecision:
         count, outcome = _bound(count, self.asked, self.limits)
+        reserve = self.asked - self.limits.count_working(self.asked)
+        reason = f"with {reserve} in reserve, {reason}" if reserve else reason
         text = (
             f"{self.count} executors have work for {self.utilization:.0%} of their time, the "
             f"hottest for {self.hottest:.0%}; {reason}; {outcome}"
@@ -391,8 +403,8 @@ def _bound(count: int, asked: int, limits: ScalingPolicy) -> tuple[int, str]:
         kept = asked
         bounds = "" if count == asked else " (scaling.max_executors is not set)"
     else:
-        kept = min(max(count, limits.min_executors), limits.max_executors)
-        within = f" (bounds are {limits.min_executors} to {limits.max_executors})"
+        kept = min(max(count, limits.least), limits.max_executors)
+        within = f" (bounds are {limits.least} to {limits.max_executors})"
         bounds = "" if kept == count else within
     change = f"{kept} stay" if kept == asked else f"from {asked} to {kept}"
     return kept, change + bounds

@@ -12,6 +12,7 @@ import math
 
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy
+from balancedstream.core.scaling.demand import Demand
 from balancedstream.core.scaling.executors import HOLD_S, SCALE_OUT_FACTOR, ScalingDecision
 from balancedstream.core.scaling.verdicts import LIMITS
 from balancedstream.core.wire.plan import Standing, StandingStep
@@ -50,7 +51,12 @@ def prepare_standing(
         seen.last_removed and seen.now_s - changed_s < HOLD_S
     )
     cores = sum(seen.executors.values()) / len(seen.executors)
-    first = [demand.prepare(count, count * cores, bounds=bounds) for demand in scaling.demands]
+
+    def prepare(demand: Demand, executors: int) -> StandingStep:
+        working = limits.count_working(executors) * cores
+        return demand.prepare(executors, executors * cores, working, bounds=bounds)
+
+    first = [prepare(demand, count) for demand in scaling.demands]
     needed = any(
         demand.foreseen.ahead > step.rows_per_s or demand.then_rows > step.waiting_rows
         for demand, step in zip(scaling.demands, first, strict=True)
@@ -67,7 +73,7 @@ def prepare_standing(
         sizes.append(min(most, max(sizes[-1] + 1, math.ceil(GROWTH * sizes[-1]))))
     steps: list[StandingStep] = []
     for demand, step in zip(scaling.demands, first, strict=True):
-        steps += [step, *(demand.prepare(n, n * cores, bounds=bounds) for n in sizes[1:])]
+        steps += [step, *(prepare(demand, n) for n in sizes[1:])]
     return Standing(seen.asked, patience_s, tuple(steps), until_s)
 
 

@@ -245,6 +245,35 @@ def test_at_the_greatest_number_a_stream_that_needs_more_says_so() -> None:
     assert (hot.executors, hot.verdict, hot.limited) == (4, Verdict.CAPACITY, True)
 
 
+def keep_in_reserve(executors: int, most: int = 16) -> Policy:
+    return Policy(scaling=ScalingPolicy(max_executors=most, reserve_executors=executors))
+
+
+@pytest.mark.parametrize("reserve", [1, 3])
+def test_a_reserve_is_there_beside_what_the_load_needs(reserve: int) -> None:
+    idle = even(10, 1.0)
+    needed = decide_on(idle, duration_s=1.5).executors
+    kept = decide_on(idle, keep_in_reserve(reserve), duration_s=1.5)
+    assert (kept.executors, kept.verdict) == (needed + reserve, Verdict.SURPLUS)
+    assert f"with {reserve} in reserve, " in kept.reason
+
+
+def test_executors_are_added_when_the_load_needs_the_reserve() -> None:
+    busy_s = even(3, 7.0)
+    assert decide_on(busy_s, duration_s=7.5).executors == 3
+    decision = decide_on(busy_s, keep_in_reserve(1), duration_s=7.5)
+    assert (decision.executors, decision.verdict) == (4, Verdict.CAPACITY)
+
+
+def test_at_the_greatest_number_nothing_is_in_reserve_and_nothing_is_missing() -> None:
+    decision = decide_on(even(3, 7.0), keep_in_reserve(1, most=3), duration_s=7.5)
+    assert (decision.executors, decision.verdict, decision.limited) == (3, Verdict.STEADY, False)
+
+
+def test_a_reserve_is_there_before_anything_is_measured() -> None:
+    assert decide_on(even(1, 1.0), keep_in_reserve(2), duration_s=1.5, batches=1).executors == 3
+
+
 def test_a_count_outside_of_the_bounds_is_brought_back_whatever_is_measured() -> None:
     limited = Policy(scaling=ScalingPolicy(min_executors=3, max_executors=5))
     assert decide_on(even(8, 7.0), limited, duration_s=7.5).executors == 5

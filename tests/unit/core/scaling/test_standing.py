@@ -72,6 +72,15 @@ def test_the_first_step_that_is_enough_meets_the_objective_and_the_one_before_do
         assert not meets(sizes[before], 1.01 + 1.0 / min(rate, rows + 1.0))
 
 
+def test_executors_are_added_when_the_load_needs_the_reserve() -> None:
+    scaling = replace(LIMITED.scaling, reserve_executors=2)
+    reserving = prepare_standing(SEEN, decided(9, demand()), replace(LIMITED, scaling=scaling))
+    without = prepare_standing(SEEN, decided(7, demand()), LIMITED)
+    assert reserving is not None
+    assert without is not None
+    assert reserving.steps[0] == replace(without.steps[0], executors=9)
+
+
 def test_none_is_added_from_the_next_excluded_period_on() -> None:
     periods = Period("0 8 * * *", 3600), Period("30 6 * * *", 3600)
     excludes = replace(LIMITED, schedule=SchedulePolicy(excluded=periods))
