@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from balancedstream.core.samples import BatchSample
+from balancedstream.core.samples import BatchSample, SlotHolder
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
@@ -210,7 +210,7 @@ class VirtualSpark(Engine):
     ) -> None:
         """Is not called."""
 
-    def list_real_time(self) -> tuple[str, ...]:
+    def list_holders(self) -> tuple[SlotHolder, ...]:
         """There is none."""
         return ()
 

@@ -163,6 +163,10 @@ KINDS = (
                 "Use larger and fewer batches (a longer trigger interval), or do less on the "
                 "driver."
             ),
+            "Slots": (
+                "Raise max or the executors' cores, or start a new checkpoint with a lower "
+                "spark.sql.shuffle.partitions."
+            ),
             "DynamicAllocation": (
                 'Switch dynamic allocation off in the application, or set scaling.mode to "Off".'
             ),

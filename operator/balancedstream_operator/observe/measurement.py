@@ -21,6 +21,7 @@ from balancedstream.core.samples import (
     HiddenSample,
     KeySample,
     OperatorId,
+    SlotHolder,
     StageSample,
     TaskSample,
 )
@@ -65,6 +66,8 @@ QUERY_METRICS = (
     wire.PREPARED_BYTES,
     wire.PREPARED_SECONDS,
     *BATCH_METRICS,
+    wire.SLOTS_NEEDED,
+    wire.SLOTS_HELD,
     wire.QUERY_IDLE_TIMESTAMP,
     wire.KEYS_UNDER_WAY,
     wire.LAST_KEY_ARRIVAL,
@@ -150,6 +153,8 @@ class Measurement:
             looks back; empty for a driver of an older release.
         hidden: work of the partitions without a sample in `tasks`, one sample per executor and
             interval; none for operators that hide no partition.
+        holders: queries that hold slots; their batches are not in `batches`, because the time of
+            their tasks says nothing of their load.
     """
 
     scraped_s: float
@@ -173,6 +178,7 @@ class Measurement:
     idle_s: Mapping[str, float] = field(default_factory=dict)
     losses: Mapping[str, int] = field(default_factory=dict)
     hidden: tuple[HiddenSample, ...] = ()
+    holders: tuple[SlotHolder, ...] = ()
 
 
 def measure(
@@ -227,7 +233,9 @@ def measure(
     of_partitions = group_by_target(keep_readable(partition_series), found)
     partitions = group_by_name(of_partitions[target])
     executors = _newest_by(wire.EXECUTOR, current[wire.EXECUTOR_CORES], int)
-    intervals = shown = find_intervals(mine)
+    holders = _list_holders(current)
+    held = {holder.query for holder in holders}
+    intervals = shown = [i for i in find_intervals(mine) if i.query not in held]
     stages: dict[str, list[Series]] = {n: mine[n] for n in STAGE_METRICS if n in mine}
     if is_partial(find_lasting({**partitions, **stages}, executors), scrapes[target]):
         shown = [i for i in intervals if i.after_s < scraped_s]
@@ -243,7 +251,7 @@ def measure(
     resting = (
         batch
         for batch in sample_last(mine, current)
-        if batch.query not in seen and waits_for_data(batch.query, idle_s, scraped_s)
+        if batch.query not in seen | held and waits_for_data(batch.query, idle_s, scraped_s)
     )
     return Measurement(
         scraped_s=scraped_s,
@@ -278,6 +286,24 @@ def measure(
         idle_s=idle_s,
         losses={s.labels[wire.CAUSE]: _count_new(s) for s in mine.get(wire.EXECUTOR_LOSSES, ())},
         hidden=tuple(sample_hidden(partitions, level, tasks)),
+        holders=holders,
+    )
+
+
+def _list_holders(current: Mapping[str, Sequence[Series]]) -> tuple[SlotHolder, ...]:
+    """The queries that hold slots, and how many of each executor."""
+    held: dict[str, dict[str, int]] = {}
+    for series in current[wire.SLOTS_HELD]:
+        of_query = held.setdefault(series.labels[wire.QUERY], {})
+        of_query[series.labels[wire.EXECUTOR]] = int(series.samples[-1][1])
+    return tuple(
+        SlotHolder(
+            query := series.labels[wire.QUERY],
+            "continuous" if series.labels[wire.TRIGGER] == "continuous" else "real-time",
+            int(series.samples[-1][1]) or None,
+            held.get(query, {}),
+        )
+        for series in current[wire.SLOTS_NEEDED]
     )
 
 

@@ -128,8 +128,10 @@ _OF_EXECUTORS = {
     wire.STAGE_BUSY,
     wire.STAGE_TASKS,
     wire.STAGE_LONGEST_TASK,
+    wire.SLOTS_HELD,
 }
-"""Metrics with series that end with an executor, or that a query begins to have with a stage."""
+"""Metrics with series that end with an executor, or that a query begins to have with a stage; each
+batch in Real-Time Mode may hold other slots."""
 
 
 def find_scrapes(mine: Mapping[str, Sequence[Series]]) -> list[float]:

@@ -238,6 +238,7 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
         floor=demands.floor,
         floor_why=demands.floor_why,
         in_force=in_force,
+        holders=measurement.holders,
         bounded=tuple(plan.standing.bound(0)) if plan and plan.standing else (),
     )
     return inputs.past.recall(observation)
@@ -273,6 +274,12 @@ def _within_limits(policy: Policy, desired: int) -> Policy:
 
 def _why_wait(measurement: Measurement, inputs: DecisionInput) -> str:
     plan = inputs.plan
+    unknown = [h.query for h in measurement.holders if h.slots is None]
+    if unknown:
+        return (
+            f"query {unknown[0]} runs in Real-Time Mode, and how many slots it needs is known when "
+            "its next batch begins"
+        )
     if plan is None:
         return ""
     if inputs.refused_s is not None:

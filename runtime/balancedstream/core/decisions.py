@@ -31,6 +31,7 @@ from balancedstream.core.policy import Mode, Policy
 from balancedstream.core.samples import OperatorId
 from balancedstream.core.scaling.executors import ScalingDecision
 from balancedstream.core.scaling.executors import decide as decide_scaling
+from balancedstream.core.scaling.slots import leave_room, measure_slots
 from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream.core.scaling.workload import find_current
 from balancedstream.core.wire.plan import NEW_EXECUTOR
@@ -128,7 +129,7 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     >>> decision.balance["q", 0].reason
     '2 moves: imbalance 2.00 → 1.00 (bound 1.00)'
     """
-    policy = raise_minimum(policy, observation.floor)
+    policy = _keep_needed(policy, observation)
     current = find_current(
         observation.batches, observation.now_s, observation.idle_s, observation.running
     )
@@ -153,11 +154,12 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     count = scaling.executors if policy.scaling.acts else observation.asked
     leaving = choose_victims(loads, live, len(live) - count)
     staying = {executor: live[executor] for executor in sorted(live) if executor not in leaving}
+    room = leave_room(staying, observation.holders)
     new = [f"{NEW_EXECUTOR}{n}" for n in range(1, count - len(staying) + 1)]
     # Those that were asked for before get their share when they join; these get it now.
     grows = count > observation.asked or observation.in_force.stood
     coming = new if live and grows else []
-    targets = {**staying, **dict.fromkeys(coming, max(live.values(), default=1))}
+    targets = {**room, **dict.fromkeys(coming, max(live.values(), default=1))}
     loads_then = loads if targets == live else measure_on(targets)
     empty = targets.keys() - _list_used(loads_then)
     placing = _Placing(observation, policy, targets, leaving, empty)
@@ -186,7 +188,7 @@ def foresee(observation: Observation, policy: Policy) -> ScalingDecision:
     >>> foresee(Observation(10.0, {"a": 1}), Policy()).executors
     1
     """
-    policy = raise_minimum(policy, observation.floor)
+    policy = _keep_needed(policy, observation)
     current = find_current(
         observation.batches, observation.now_s, observation.idle_s, observation.running
     )
@@ -369,6 +371,14 @@ def raise_minimum(policy: Policy, floor: int) -> Policy:
     if least == limits.min_executors:
         return policy
     return replace(policy, scaling=replace(limits, min_executors=least))
+
+
+def _keep_needed(policy: Policy, observation: Observation) -> Policy:
+    """The policy with the executors that are asked for from outside, or hold slots."""
+    need = measure_slots(observation)
+    # If slots are missing, scaling adds them and says so.
+    held = need.executors if need and need.is_met else 0
+    return raise_minimum(policy, max(observation.floor, held))
 
 
 def _keep_number(scaling: ScalingDecision, observation: Observation) -> ScalingDecision:

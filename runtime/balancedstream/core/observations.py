@@ -17,6 +17,7 @@ from balancedstream.core.samples import (
     KeySample,
     OperatorId,
     Sighting,
+    SlotHolder,
     StageSample,
     TaskSample,
 )
@@ -119,6 +120,7 @@ class Observation:
         floor: minimum number of executors that is required from outside now; 0 for none.
         floor_why: the origin of that minimum, for people.
         in_force: what the next plan takes over from the plan before it.
+        holders: running queries that hold slots, which have no other samples.
     """
 
     now_s: float
@@ -145,6 +147,7 @@ class Observation:
     in_force: PlanInForce = PlanInForce()
     sightings: tuple[Sighting, ...] = ()
     bounded: tuple[str, ...] = ()
+    holders: tuple[SlotHolder, ...] = ()
 
     @property
     def asked(self) -> int:

@@ -10,7 +10,7 @@ the query, and `batch` is the number of the micro-batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 OperatorId = tuple[str, int]
@@ -21,6 +21,14 @@ StageKind = Literal["source", "stateful", "sink"]
 
 `source`: read the input, and map it up to the first shuffle. `stateful`: run state partitions.
 `sink`: run everything after a shuffle without state, such as mapping and writing.
+"""
+
+Trigger = Literal["micro-batch", "real-time", "continuous"]
+"""How a query is triggered.
+
+`micro-batch`: by an interval, or at once; its tasks wait for a free core. `real-time`: in Spark's
+Real-Time Mode, where all tasks of a batch run at once, for as long as the batch lasts.
+`continuous`: by continuous processing, where tasks run as long as the query.
 """
 
 LossCause = Literal["memory", "heap", "exit", "silence"]
@@ -210,6 +218,24 @@ class StageSample:
         """Whether all values are usable, see the function `is_sound`."""
         times_s = self.finished_s, self.longest_s, *self.executor_busy_s.values()
         return is_sound(self.batch, self.tasks, *times_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotHolder:
+    """A query whose tasks all run at once, so that it holds their slots.
+
+    Attributes:
+        query: the query's stable name or id.
+        trigger: of the query; never `micro-batch`.
+        slots: number of slots that it needs at once; None as long as none of its batches was seen
+            to begin.
+        held: executor id to the number of its slots that the query holds now.
+    """
+
+    query: str
+    trigger: Trigger
+    slots: int | None
+    held: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

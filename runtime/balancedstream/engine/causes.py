@@ -13,6 +13,11 @@ _JAVA = re.compile(r"(?:[a-z]\w*\.)+(?=[A-Z]\w*(?:Exception|Error)\b)")
 """The packages of a Java exception, which say nothing to most."""
 
 
+_SLOTS = re.compile(
+    r"CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT\].* needs (\d+) concurrent .* only (\d+) are .*free"
+)
+
+
 def name_cause(error: str) -> str:
     r"""The cause in one line, in Spark's or Python's own words.
 
@@ -27,6 +32,13 @@ def name_cause(error: str) -> str:
     >>> name_cause("java.lang.IllegalStateException: no such table\n\tat a.B.c(B.java:1)")
     'IllegalStateException: no such table'
     """
+    if slots := _SLOTS.search(error):
+        needed, free = slots.groups()
+        return (
+            f"in Real-Time Mode all of its tasks run at once: it needs {needed} slots, and {free} "
+            "were free when its batch was to begin. No data is lost: started with more executors "
+            "or cores, it goes on from its checkpoint"
+        )
     lines = error.strip().splitlines()
     last = max((n for n, line in enumerate(lines) if _TRACEBACK in line), default=None)
     if last is not None:

@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from balancedstream.core.samples import SlotHolder
 from balancedstream.engine.admission import bound_rows
 from balancedstream.engine.capabilities import Capabilities, check_capabilities
 from balancedstream.engine.events import (
@@ -136,14 +137,20 @@ class SparkEngine:
         """
         self._warms_up = wanted
 
-    def list_real_time(self) -> tuple[str, ...]:
-        """The queries in Real-Time Mode that run now: any job of ours could end them.
+    def list_holders(self) -> tuple[SlotHolder, ...]:
+        """The queries that hold slots now: in Real-Time Mode, or under continuous processing.
 
-        Spark ends such a query if its tasks do not find enough free slots at the start of a batch.
-        While one runs, executors are sent nothing and warmed up by nothing, and none is retired.
+        Spark ends a query in Real-Time Mode if its tasks do not find enough free slots at the start
+        of a batch. While one runs, executors are warmed up by nothing; state is loaded ahead, and
+        executors are retired, only as far as the slots allow that all queries need.
         """
-        running = json.loads(self._listener.listRealTime())
-        return tuple(self._labels.find(query_id, name) for query_id, name in running)
+        return tuple(
+            SlotHolder(self._labels.find(query_id, name), trigger, slots, held)
+            for query_id, name, trigger, slots, held in json.loads(self._listener.listHolders())
+        )
+
+    def _runs_real_time(self) -> bool:
+        return any(holder.trigger == "real-time" for holder in self.list_holders())
 
     def can_prepare(self) -> bool:
         """Whether executors can load the state of partitions before these move to them."""
@@ -380,15 +387,15 @@ class SparkEngine:
         for run_id in [r for r, query in self._queries.items() if query.label == label]:
             del self._queries[run_id]
         self._queries[event["run"]] = QueryRun.begin(label, event["run"])
-        if self.list_real_time():
+        if self._runs_real_time():
             self._warm_up.give_up()
-        return QueryStarted(label, named=bool(event["name"]))
+        return QueryStarted(label, named=bool(event["name"]), trigger=event["trigger"])
 
     def _begin_warm_up(self, executor: str) -> bool:
         """Begins to warm up an executor, if a query runs that its first tasks would delay."""
         if not self._warms_up or all(q.last_batch < 0 for q in self._queries.values()):
             return False
-        if self.list_real_time():
+        if self._runs_real_time():
             return False
         self._cold.add(executor)
         self._warm_up.begin(executor, self._cores[executor])

@@ -12,6 +12,7 @@ from balancedstream.core.samples import (
     LossCause,
     StageSample,
     TaskSample,
+    Trigger,
     is_sound,
 )
 
@@ -43,10 +44,12 @@ class QueryStarted:
     Attributes:
         query: what it is called (`engine.labels`); no other query of the application is.
         named: whether it has a name.
+        trigger: how it is triggered.
     """
 
     query: str
     named: bool = True
+    trigger: Trigger = "micro-batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,7 @@ class BatchFinished:
         has_state: whether Spark says that the query keeps state. The first batch that is seen may
             have begun before, and then has no tasks here.
         run_id: Spark's id of this run of the query, which no other run has.
+        trigger: how the query is triggered.
     """
 
     query: str
@@ -152,6 +156,7 @@ class BatchFinished:
     preparations: tuple[Preparation, ...] = ()
     has_state: bool = False
     run_id: str = ""
+    trigger: Trigger = "micro-batch"
 
     def by_operator(self) -> dict[int, dict[int, TaskSample]]:
         """The tasks by operator and partition."""

@@ -250,6 +250,8 @@ def _query_row(query: QueryState, name_width: int) -> Text:
     for cell, (_, column_width) in zip(cells, _COLUMNS, strict=False):
         line.append(f"{cell:>{column_width}}")
     worst = max(latest.loads, key=lambda load: load.imbalance, default=None)
+    if latest.trigger != "micro-batch":
+        return line.append(f"{latest.trigger:>10}")
     if worst is None:
         return line.append(f"{NOTHING:>10}")
     line.append(f"{format_ratio(worst.imbalance):>10}", style=heat(worst.imbalance))

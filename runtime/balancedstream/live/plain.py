@@ -86,6 +86,7 @@ class PlainView:
                 self._queries.clear()
                 self._last_written_s.clear()
             self._queries.add(record.query)
+            kind = "" if record.trigger == "micro-batch" else f" ({record.trigger}, not balanced)"
             sizes = ", ".join(
                 f"operator {load.operator} ({printable(load.name)}) with "
                 f"{plural(len(load.partition_busy_s), 'state partition')}"
@@ -93,7 +94,7 @@ class PlainView:
             )
             self._write(
                 record.finished_s,
-                f"{describe_subject(record.query, None)}: first batch on "
+                f"{describe_subject(record.query, None)}: first batch{kind} on "
                 f"{plural(record.executors, 'executor')}: {sizes or 'no stateful operator'}",
             )
 

@@ -14,12 +14,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from queue import SimpleQueue
 
 from balancedstream.core.balance.imbalance import measure_imbalance
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy
-from balancedstream.core.samples import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord, SlotHolder
 from balancedstream.engine.causes import name_cause
 from balancedstream.engine.events import (
     ApplicationEnded,
@@ -76,10 +77,20 @@ _UNNAMED = (
 )
 
 
-_REAL_TIME = (
-    "a query in Real-Time Mode runs ({}): nothing is moved or scaled while it does, because Spark "
-    "ends such a query if another job has a task when one of its batches begins"
+_UNKNOWN = (
+    "a query in Real-Time Mode runs ({}): nothing is moved or scaled until its next batch has "
+    "begun, because only then it is known how many slots it needs at once"
 )
+
+_HOLDERS = {
+    "real-time": (
+        "it runs in Real-Time Mode, where all tasks of a batch run at once: it is not measured or "
+        "moved, and other queries are balanced in the slots that it leaves"
+    ),
+    "continuous": (
+        "it runs under continuous processing, which has no batches: it is not measured or moved"
+    ),
+}
 
 
 class Controller:
@@ -128,7 +139,7 @@ class Controller:
         # Filled by Spark's own thread, which must not wait for this one.
         self._shuffled: SimpleQueue[ShuffleRecord] = SimpleQueue()
         self._is_shared = False
-        self._real_time: tuple[str, ...] = ()
+        self._holders: tuple[SlotHolder, ...] = ()
         self._has_dropped = False
         self._failures = 0
         self._stopping = threading.Event()
@@ -194,7 +205,7 @@ class Controller:
         event = self._engine.wait(POLL_S)
         while not self._shuffled.empty():
             self._take_in(self._shuffled.get())
-        self._heed_real_time()
+        self._heed_holders()
         if event is not None:
             self._take_in(event)
         if isinstance(event, ApplicationEnded):
@@ -205,24 +216,34 @@ class Controller:
         self._share_batch()
         return False
 
-    def _heed_real_time(self) -> None:
-        """Changes nothing while a query in Real-Time Mode runs, and goes on when none does."""
-        running = self._engine.list_real_time()
-        if running == self._real_time:
+    @property
+    def _is_real_time(self) -> bool:
+        return any(holder.trigger == "real-time" for holder in self._holders)
+
+    def _heed_holders(self) -> None:
+        """Works around queries that hold slots, and waits as long as it is not known how many."""
+        holders = self._engine.list_holders()
+        if holders == self._holders:
             return
-        before, self._real_time = self._real_time, running
-        reason = _REAL_TIME.format(", ".join(running)) if running else ""
+        before, was_real_time = {h.query for h in self._holders}, self._is_real_time
+        self._holders = holders
+        unknown = [h.query for h in holders if h.trigger == "real-time" and h.slots is None]
+        reason = _UNKNOWN.format(", ".join(unknown)) if unknown else ""
         self._planner.pause(reason)
         self._realizer.pause(reason)
-        if not self._acts:
+        self._planner.note_holders(holders)
+        self._journal.add_holders(holders)
+        for holder in holders:
+            if holder.query not in before:
+                self._journal.add_unbalanced(holder.query, _HOLDERS[holder.trigger])
+        if not self._acts or was_real_time == self._is_real_time:
             return
-        self._engine.set_warm_up(wanted=not running)
-        if running:
+        self._engine.set_warm_up(wanted=not self._is_real_time)
+        if self._is_real_time:
+            # A task in Real-Time Mode that waits for an executor stalls all the others.
             self._engine.give_locality_wait_back()
-            for query in sorted(set(running) - set(before)):
-                self._journal.note(_REAL_TIME.format(query))
         else:
-            self._journal.note("no query in Real-Time Mode runs any more: balancing goes on")
+            self._journal.note("no query in Real-Time Mode runs any more")
 
     def _take_in(self, event: Event | ShuffleRecord) -> None:
         """Handles an event; what cannot be handled is said once for each query and cause."""
@@ -267,7 +288,7 @@ class Controller:
             case ExecutorRemoved(executor=executor, reason=reason, loss=loss):
                 loses = self._acts and self._realizer.lose_executor(executor)
                 # A realizer that is paused says that nothing was lost.
-                if loses and self._policy.balance.mode == "auto":
+                if loses and self._policy.balance.mode == "auto" and not self._is_real_time:
                     # The rest of this batch must not wait for it.
                     self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S, at_once=True)
                 self._journal.add_executors(self._engine.executors())
@@ -290,12 +311,15 @@ class Controller:
             # Decisions are made from all queries: one such number would end those of all.
             self._warn_of_unsound(event)
             return
+        if event.trigger != "micro-batch":
+            self._show_only(event)
+            return
         self._warn_of_store(event)
         self._warn_of_merged(event)
         recent = self._durations_s.setdefault(event.query, deque(maxlen=RECENT_BATCHES))
         recent.append(event.sample.duration_s)
         self._is_shared = False
-        if self._policy.balance.mode == "auto" and not self._real_time:
+        if self._policy.balance.mode == "auto" and not self._is_real_time:
             self._follow_batch_time()
         self._realizer.finish_batch(event)
         executors = self._engine.executors()
@@ -303,6 +327,12 @@ class Controller:
         self._journal.add_batch(event, record, executors)
         self._planner.finish_batch(FinishedBatch(event, record, executors, self._clock()))
         self._realizer.retire_drained()
+
+    def _show_only(self, event: BatchFinished) -> None:
+        """A batch whose tasks run as long as it does: their time says nothing of its load."""
+        executors = self._engine.executors()
+        shown = replace(event, tasks=(), stages=(), operators=(), preparations=())
+        self._journal.add_batch(shown, summarize(shown, executors), executors)
 
     def _end_query(self, query: str, error: str | None) -> None:
         if error:
@@ -354,7 +384,7 @@ class Controller:
 
         Spark looks at the wait again when one joins (`TaskSetManager.executorAdded`), not later.
         """
-        acts = self._policy.balance.mode == "auto"
+        acts = self._policy.balance.mode == "auto" and not self._is_real_time
         if acts and not self._is_shared and self._realizer.should_share():
             self._is_shared = True
             self._engine.set_locality_wait_s(MIN_LOCALITY_WAIT_S)
@@ -413,4 +443,5 @@ def summarize(event: BatchFinished, executors: dict[str, int]) -> BatchRecord:
         executors=len(executors),
         loads=tuple(loads),
         has_state=event.has_state,
+        trigger=event.trigger,
     )

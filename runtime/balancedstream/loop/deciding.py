@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from balancedstream.core.balance.loads import prune
@@ -14,7 +14,14 @@ from balancedstream.core.past import Past
 from balancedstream.core.periods import find_exclusion, find_floor
 from balancedstream.core.planning import leave_out, propose
 from balancedstream.core.policy import Mode, Policy
-from balancedstream.core.samples import BatchSample, KeySample, OperatorId, StageSample, TaskSample
+from balancedstream.core.samples import (
+    BatchSample,
+    KeySample,
+    OperatorId,
+    SlotHolder,
+    StageSample,
+    TaskSample,
+)
 from balancedstream.core.scaling.demand import MIN_BATCHES
 from balancedstream.core.scaling.executors import ScalingDecision
 from balancedstream.core.scaling.verdicts import LIMITS
@@ -68,6 +75,7 @@ class Decider:
         self._past = Past()
         self._idle_s: dict[str, float] = {}
         self._paused = ""
+        self._holders: tuple[SlotHolder, ...] = ()
 
     def look_for_plans(self) -> None:
         """Does nothing: plans come from nowhere else."""
@@ -109,6 +117,10 @@ class Decider:
     def pause(self, reason: str) -> None:
         """From now on decisions only say what they would do, for this reason; "" ends that."""
         self._paused = reason
+
+    def note_holders(self, holders: Sequence[SlotHolder]) -> None:
+        """Decides from now on around these queries, which hold slots."""
+        self._holders = tuple(holders)
 
     def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
         """When all executors that were asked for are there, decides what each one gets.
@@ -226,6 +238,7 @@ class Decider:
             ),
             sightings=self._sights.all,
             bounded=self._admission.bounded,
+            holders=self._holders,
         )
         return self._past.recall(observation)
 

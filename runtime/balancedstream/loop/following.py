@@ -5,9 +5,10 @@ The driver fetches plans and answers them instead of listening on a port; that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from balancedstream.core.samples import SlotHolder
 from balancedstream.core.wire.plan import Answer, parse_plan
 from balancedstream.engine.events import BatchPlanned, RowsWaiting
 from balancedstream.errors import BalancedStreamError
@@ -63,6 +64,9 @@ class Follower:
 
     def pause(self, reason: str) -> None:
         """Does nothing: the realizer refuses plans meanwhile."""
+
+    def note_holders(self, holders: Sequence[SlotHolder]) -> None:
+        """Does nothing: the operator reads it from the metrics."""
 
     def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
         """Shows what moves to an executor that joined."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from balancedstream.core.samples import SlotHolder
 from balancedstream.core.wire.plan import Answer
 from balancedstream.engine.events import BatchFinished, BatchPlanned, Event, RowsWaiting
 from balancedstream.record.records import BatchRecord
@@ -40,8 +41,8 @@ class Engine(Protocol):
     def set_warm_up(self, *, wanted: bool) -> None:
         """Sets whether an executor that joins a running query counts only when it is warm."""
 
-    def list_real_time(self) -> tuple[str, ...]:
-        """The queries in Real-Time Mode that run now, which any job beside them could end."""
+    def list_holders(self) -> tuple[SlotHolder, ...]:
+        """The queries that hold slots now: in Real-Time Mode, or under continuous processing."""
 
     def can_prepare(self) -> bool:
         """Whether executors can load the state of partitions before these move to them."""
@@ -148,6 +149,9 @@ class Planner(Protocol):
 
     def pause(self, reason: str) -> None:
         """From now on nothing is to change, for this reason; "" ends that."""
+
+    def note_holders(self, holders: Sequence[SlotHolder]) -> None:
+        """These queries hold slots now, and are not balanced."""
 
     def note_executors(self, executors: Mapping[str, int], now_s: float) -> None:
         """An executor joined, maybe in the middle of a batch; these (id to cores) take work now."""

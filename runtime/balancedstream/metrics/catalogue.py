@@ -82,6 +82,12 @@ METRICS: dict[wire.Metric, str] = {
     ),
     PROCESSED_ROWS_PER_SECOND: "Rows of the last batch per second of its duration.",
     wire.BACKLOG_ROWS: "Rows that wait at the sources; absent where no source reports them.",
+    wire.SLOTS_NEEDED: (
+        "Slots that a query in Real-Time Mode (`trigger` is `real-time`) or under continuous "
+        "processing (`continuous`) needs at once, 0 until one of its batches was seen to begin; "
+        "absent for other queries."
+    ),
+    wire.SLOTS_HELD: "Slots of each executor that such a query holds.",
     wire.TRIGGER_INTERVAL: "Trigger interval of the query; absent where it has none.",
     wire.QUERY_IDLE_TIMESTAMP: (
         "When Spark last said that the query waits for data, since the Unix epoch; absent before."

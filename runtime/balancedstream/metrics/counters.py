@@ -16,6 +16,7 @@ from balancedstream.core.samples import (
     KeySample,
     LossCause,
     ShuffleRecord,
+    SlotHolder,
     StageKind,
     StageSample,
     TaskSample,
@@ -42,6 +43,7 @@ class Application:
         advised: executors that there should be; None unless scaling only advises.
         price: of executors; None without one.
         max_executors: to compare their cost with; 0 without scaling.
+        holders: queries that hold slots.
     """
 
     epoch: int = 0
@@ -61,6 +63,7 @@ class Application:
     restore_cost: RestoreCost = field(default_factory=RestoreCost)
     price: Price | None = None
     max_executors: int = 0
+    holders: tuple[SlotHolder, ...] = ()
 
     def cost_a_day(self) -> DailyCost | None:
         """What the live executors cost; None without a price."""

@@ -29,6 +29,7 @@ from balancedstream.core.samples import (
     KeySample,
     LossCause,
     ShuffleRecord,
+    SlotHolder,
     StageSample,
     TaskSample,
 )
@@ -173,6 +174,10 @@ class Exporter(Metrics, Collector):
         self._server.start_query(query)
         with self._lock:
             self._query(query).idle_s = at_s
+
+    def on_holders(self, holders: Sequence[SlotHolder]) -> None:
+        with self._lock:
+            self._application.holders = tuple(holders)
 
     def on_executors(self, executors: Mapping[str, int]) -> None:
         with self._lock:

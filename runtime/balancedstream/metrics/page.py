@@ -93,6 +93,10 @@ def write_application(page: Page, build: Sequence[str], application: Application
         page.add(catalogue.COST_PER_DAY, cost.saved, "saved", cost.currency)
     for executor, cores in application.executors.items():
         page.add(wire.EXECUTOR_CORES, cores, executor)
+    for holder in application.holders:
+        page.add(wire.SLOTS_NEEDED, holder.slots or 0, holder.query, holder.trigger)
+        for executor, slots in holder.held.items():
+            page.add(wire.SLOTS_HELD, slots, holder.query, executor)
 
 
 def write_query(page: Page, name: str, query: Query) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass, replace
 
 from balancedstream.core.balance.hotspots import Move
@@ -10,7 +10,14 @@ from balancedstream.core.balance.imbalance import ImbalanceMeasurement
 from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.decisions import DecisionKind
 from balancedstream.core.keys.text import name_key
-from balancedstream.core.samples import KeySample, LossCause, OperatorId, ShuffleRecord, TaskSample
+from balancedstream.core.samples import (
+    KeySample,
+    LossCause,
+    OperatorId,
+    ShuffleRecord,
+    SlotHolder,
+    TaskSample,
+)
 from balancedstream.engine.events import BatchFinished
 from balancedstream.record.history import History
 from balancedstream.record.records import (
@@ -45,6 +52,14 @@ class Journal:
         self._history.add_batch(record)
         self._spectator.on_batch(record)
         self._metrics.on_batch(event.sample, event.tasks, executors, event.stages)
+
+    def add_holders(self, holders: Sequence[SlotHolder]) -> None:
+        """These queries hold slots now."""
+        self._metrics.on_holders(holders)
+
+    def add_unbalanced(self, query: str, reason: str) -> None:
+        """A query is not balanced, by the way in which it is triggered."""
+        self._add_decision(DecisionRecord(self._clock(), query, None, "limited", reason))
 
     def add_idle(self, query: str, at_s: float) -> None:
         """A query waits for data, as Spark said at this time (seconds since the Unix epoch)."""

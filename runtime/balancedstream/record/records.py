@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from balancedstream.core.decisions import DecisionKind
-from balancedstream.core.samples import KeySample, ShuffleRecord
+from balancedstream.core.samples import KeySample, ShuffleRecord, Trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ class BatchRecord:
         executors: live executors when the batch finished.
         loads: one per stateful operator that was measured.
         has_state: whether the query keeps state, measured or not.
+        trigger: how the query is triggered; only micro-batches are measured.
     """
 
     query: str
@@ -95,6 +96,7 @@ class BatchRecord:
     executors: int
     loads: tuple[OperatorBatchLoad, ...] = ()
     has_state: bool = False
+    trigger: Trigger = "micro-batch"
 
     def measurements(self) -> int:
         """Returns how many partition measurements this record holds."""

@@ -14,6 +14,7 @@ from balancedstream.core.samples import (
     LossCause,
     OperatorId,
     ShuffleRecord,
+    SlotHolder,
     StageSample,
     TaskSample,
 )
@@ -89,6 +90,9 @@ class Metrics:
 
     def on_idle(self, query: str, at_s: float) -> None:
         """A query waits for data, as Spark said at this time (seconds since the Unix epoch)."""
+
+    def on_holders(self, holders: Sequence[SlotHolder]) -> None:
+        """Queries that hold slots now, in place of those before."""
 
     def on_executors(self, executors: Mapping[str, int]) -> None:
         """An executor joined or left; `executors` (id to cores) take work now."""

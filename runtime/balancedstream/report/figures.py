@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from balancedstream.core.samples import ShuffleRecord
+from balancedstream.core.samples import ShuffleRecord, Trigger
 from balancedstream.record.records import (
     DecisionRecord,
     KeyMoveRecord,
@@ -72,6 +72,7 @@ class QuerySummary:
     after: Window | None
     has_state: bool
     operators: tuple[OperatorSummary, ...]
+    trigger: Trigger = "micro-batch"
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,7 @@ def _summarize_query(query: QueryRecords) -> QuerySummary:
         after=_window(query.after),
         has_state=bool(operators) or any(batch.has_state for batch in query.batches),
         operators=operators,
+        trigger=query.batches[-1].trigger if query.batches else "micro-batch",
     )
 
 

@@ -52,6 +52,8 @@ def queries_table(queries: Sequence[QuerySummary]) -> str:
 def pairs_of(query: QuerySummary) -> tuple[str, str, str]:
     """Imbalance, bound and median batch of a query, as text."""
     imbalance, bound = "no state", ""
+    if query.trigger != "micro-batch":
+        imbalance = query.trigger
     if query.operators:
         imbalance = describe_pair(query.imbalance_before, query.imbalance_after, format_ratio)
         bound = format_ratio(query.bound) if query.bound is not None else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from balancedstream.core.samples import SlotHolder
 from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream.engine.events import (
     ApplicationEnded,
@@ -45,7 +46,7 @@ class ScriptedEngine(Engine):
         self.waits_at_once: list[bool] = []
         self.is_closed = False
         self.warms_up = False
-        self.real_time: tuple[str, ...] = ()
+        self.holders: tuple[SlotHolder, ...] = ()
         self.wait_s: float | None = None
         self.own_wait = ""
 
@@ -76,8 +77,8 @@ class ScriptedEngine(Engine):
     def set_warm_up(self, *, wanted: bool) -> None:
         self.warms_up = wanted
 
-    def list_real_time(self) -> tuple[str, ...]:
-        return self.real_time
+    def list_holders(self) -> tuple[SlotHolder, ...]:
+        return self.holders
 
     def give_locality_wait_back(self) -> None:
         self.wait_s = None
@@ -147,14 +148,17 @@ class ScriptedPlans(PlanChannel):
 
 
 class RecordingSpectator(Spectator):
-    """Keeps moves and notes, shows nothing."""
+    """Keeps moves, decisions and notes, shows nothing."""
 
     def __init__(self) -> None:
         self.moves: list[MoveRecord] = []
+        self.decisions: list[DecisionRecord] = []
         self.notes: list[str] = []
 
     def on_batch(self, record: BatchRecord) -> None: ...
-    def on_decision(self, record: DecisionRecord) -> None: ...
+    def on_decision(self, record: DecisionRecord) -> None:
+        self.decisions.append(record)
+
     def on_scale(self, record: ScaleRecord) -> None: ...
     def on_preparation(
         self, outcome: PreparationOutcome, state_bytes: int, spent_s: float

@@ -26,6 +26,15 @@ def fail(error: Exception) -> str:
         return traceback.format_exc()
 
 
+def test_slots_that_a_query_in_real_time_mode_did_not_find_are_named_with_both_numbers() -> None:
+    said = name_cause(
+        "org.apache.spark.SparkException: [CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT] Cannot run the "
+        "pipelined stage group: it needs 6 concurrent task slots to run all its stages together, "
+        "but only 5 are currently free. The stages of a pipelined group must run\n\tat a.B.c(B:1)"
+    )
+    assert "it needs 6 slots, and 5 were free" in said
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [

@@ -12,7 +12,13 @@ import pytest
 from scripted import RecordingSpectator, ScriptedEngine
 
 from balancedstream.core.policy import AdmissionPolicy, BalancePolicy, Policy, ScalingPolicy
-from balancedstream.core.samples import BatchSample, ShuffleRecord, StageSample, TaskSample
+from balancedstream.core.samples import (
+    BatchSample,
+    ShuffleRecord,
+    SlotHolder,
+    StageSample,
+    TaskSample,
+)
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
@@ -117,8 +123,9 @@ def test_a_hot_executor_is_relieved_and_the_move_is_ticked_off_when_the_task_is_
 class RealTimeEngine(ScriptedEngine):
     """Runs a query in Real-Time Mode while batches 2 to 4 of the other one end."""
 
-    def list_real_time(self) -> tuple[str, ...]:
-        return ("live",) if 1020.0 <= self.now_s < 1050.0 else ()
+    def list_holders(self) -> tuple[SlotHolder, ...]:
+        live = SlotHolder("live", "real-time", None)
+        return (live,) if 1020.0 <= self.now_s < 1050.0 else ()
 
 
 def test_nothing_changes_while_a_query_in_real_time_mode_runs_and_then_it_goes_on() -> None:
@@ -134,9 +141,11 @@ def test_nothing_changes_while_a_query_in_real_time_mode_runs_and_then_it_goes_o
     assert {d.kind for d in held} <= {"hold", "none", "limited"}
     assert any("Real-Time Mode" in d.reason for d in held)
     assert all(s.at_s not in range(1020, 1050) for s in history.scales)
-    said = [note for note in view.notes if "Real-Time Mode" in note]
-    assert len(said) == 2
-    assert said[1].endswith("balancing goes on")
+    (said,) = [d for d in history.decisions if d.query == "live"]
+    assert "it runs in Real-Time Mode" in said.reason
+    assert [note for note in view.notes if "Real-Time Mode" in note] == [
+        "no query in Real-Time Mode runs any more"
+    ]
 
 
 def test_spark_alone_says_how_long_tasks_wait_while_a_query_in_real_time_mode_runs() -> None:
@@ -153,6 +162,49 @@ def test_executors_that_a_query_in_real_time_mode_needs_are_not_taken_away() -> 
     policy = Policy(scaling=ScalingPolicy(min_executors=1, max_executors=2))
     engine, _, _ = run(batches, policy, engine_type=RealTimeEngine)
     assert engine.removed == []
+
+
+class SpaciousEngine(ScriptedEngine):
+    """Runs a query in Real-Time Mode all the time, which leaves slots to the other one."""
+
+    def list_holders(self) -> tuple[SlotHolder, ...]:
+        return (SlotHolder("live", "real-time", 2, {"a": 1, "b": 1}),)
+
+
+def test_other_queries_are_balanced_in_the_slots_that_a_query_in_real_time_mode_leaves() -> None:
+    batches: list[Event] = [batch(n, ALL_ON_A, SKEWED_S) for n in range(4)]
+    live = [
+        replace(batch(n, ALL_ON_A, SKEWED_S, query="live"), trigger="real-time") for n in (0, 1)
+    ]
+    engine, history, _ = run([*batches, *live], cores={"a": 4, "b": 4}, engine_type=SpaciousEngine)
+    assert engine.placed != []
+    assert {move.query for move in history.moves} == {"q"}
+    assert engine.wait_s is None, "a task in Real-Time Mode would wait, too, and stall the others"
+    shown = [b for b in history.batches if b.query == "live"]
+    assert [(b.trigger, b.loads) for b in shown] == [("real-time", ())] * 2
+    (said,) = [d for d in history.decisions if d.query == "live"]
+    assert "other queries are balanced in the slots that it leaves" in said.reason
+
+
+def test_executors_stay_that_hold_the_slots_of_a_query_in_real_time_mode_and_its_tasks() -> None:
+    spread = {0: "a", 1: "a", 2: "b", 3: "b"}
+    batches: list[Event] = [batch(n, spread, (0.1,) * 4) for n in range(60)]
+    policy = Policy(scaling=ScalingPolicy(min_executors=1, max_executors=2))
+    for cores, stays in ((2, True), (6, False)):
+        engine, _, _ = run(batches, policy, {"a": cores, "b": cores}, SpaciousEngine)
+        assert (engine.draining == set()) is stays, cores
+
+
+def test_a_query_under_continuous_processing_is_named_once() -> None:
+    class Flowing(ScriptedEngine):
+        def list_holders(self) -> tuple[SlotHolder, ...]:
+            return (SlotHolder("flow", "continuous", 2 if self.now_s > 1010.0 else None),)
+
+    engine, history, _ = run([batch(n, ALL_ON_A, SKEWED_S) for n in range(4)], engine_type=Flowing)
+    (said,) = [d for d in history.decisions if d.query == "flow"]
+    assert "continuous processing" in said.reason
+    assert engine.placed != [], "the other query is balanced"
+    assert engine.wait_s is not None
 
 
 def unseen(number: int) -> BatchFinished:

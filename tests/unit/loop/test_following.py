@@ -8,7 +8,7 @@ from prometheus_client.core import Metric
 from scripted import RecordingSpectator, ScriptedEngine, ScriptedPlans
 
 from balancedstream.core.policy import Policy
-from balancedstream.core.samples import BatchSample, TaskSample
+from balancedstream.core.samples import BatchSample, SlotHolder, TaskSample
 from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream.engine.events import (
     BatchFinished,
@@ -35,10 +35,10 @@ def batch(number: int, placement: dict[int, str]) -> BatchFinished:
 
 
 def follow(
-    plans: ScriptedPlans, *events: Event, real_time: tuple[str, ...] = ()
+    plans: ScriptedPlans, *events: Event, holders: tuple[SlotHolder, ...] = ()
 ) -> tuple[ScriptedEngine, RecordingSpectator, list[Metric]]:
     engine = ScriptedEngine(list(events), {"a": 1, "b": 1})
-    engine.real_time = real_time
+    engine.holders = holders
     view = RecordingSpectator()
     exporter = Exporter()
 
@@ -94,12 +94,12 @@ def test_a_plan_that_comes_before_the_first_batch_sizes_the_job_and_places_nothi
 def test_plans_are_refused_while_a_query_in_real_time_mode_runs() -> None:
     plans = ScriptedPlans(None, plan(7, 0, 0, 1, 1), plan(8, 0, 0, 1, 1))
     batches = [batch(n, ALL_ON_A) for n in range(4)]
-    engine, view, _ = follow(plans, *batches, real_time=("live",))
+    engine, view, _ = follow(plans, *batches, holders=(SlotHolder("live", "real-time", None),))
     assert engine.placed == []
     assert engine.counts == []
     assert plans.answers[-1].epoch == 0
     assert "a query in Real-Time Mode runs (live)" in plans.answers[-1].refused
-    assert len([note for note in view.notes if "Real-Time Mode" in note]) == 1
+    assert [d.query for d in view.decisions if "Real-Time Mode" in d.reason] == ["live"]
 
 
 def test_rubbish_is_refused_with_the_field_and_the_stream_goes_on() -> None:

@@ -20,7 +20,7 @@ from metric_stories import Story, tell_batches
 from programs import PROMETHEUS, find_tool
 
 from balancedstream.core.money import Price
-from balancedstream.core.samples import KeySample
+from balancedstream.core.samples import KeySample, SlotHolder
 from balancedstream.core.wire import series as wire
 from balancedstream.metrics.catalogue import (
     BATCH_DURATION_BUCKETS_S,
@@ -141,6 +141,7 @@ def test_the_document_lists_every_metric_and_nothing_else() -> None:
     batch = batch_of(interval_s=1.0, backlog_rows=1.0, trigger_s=5.0)
     exporter.on_batch(batch, [task_of(0)], {"0": 1}, [stage_of()])
     exporter.on_idle("q", 9.0)
+    exporter.on_holders([SlotHolder("live", "real-time", 3, {"0": 2})])
     exporter.on_imbalance("q", 0, 1.0, 1.0)
     exporter.on_scale(1, 1, 2)
     exporter.on_executors_advised(3)
@@ -184,6 +185,7 @@ def test_the_document_tells_the_limit_and_the_number_of_series() -> None:
     stages = [stage_of("source", executors), stage_of("stateful", executors)]
     exporter.on_batch(batch, tasks, executors, stages)
     exporter.on_idle("q", 9.0)
+    exporter.on_holders([SlotHolder("live", "real-time", 3, {"0": 2})])
     exporter.on_scale(3, 3, 4)
     exporter.on_price(Price(0.5, "EUR"), 6)
     for operator in range(2):
@@ -193,6 +195,8 @@ def test_the_document_tells_the_limit_and_the_number_of_series() -> None:
         "application": 1,
         "live executor": 3,
         "query": 1,
+        "query that holds slots": 1,
+        "query that holds slots and executor with some": 1,
         "kind of stage of a query": 2,
         "kind of stage of a query and live executor": 6,
         "stateful operator": 2,

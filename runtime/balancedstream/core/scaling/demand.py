@@ -65,7 +65,7 @@ class Demand:
         seen_s: when it was seen that they wait, seconds since the Unix epoch.
         bounded: whether we bound its batches.
         batch_rows: the most rows that its source gives a batch, if it is seen to limit them.
-        others: cores that other queries keep busy on the mean.
+        others: cores that other queries hold, or keep busy on the mean.
         then_rows: rows that wait when executors that are asked for now can help.
     """
 
@@ -236,12 +236,14 @@ class Load:
         unmeasured: a sentence for each query that could not be measured, or not in full.
         busy: executor to the cores that it is busy on the mean.
         stateful: the part of it for state partitions.
+        held: slots that queries hold which are not measured.
     """
 
     demands: list[Demand] = field(default_factory=list)
     unmeasured: list[str] = field(default_factory=list)
     busy: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     stateful: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    held: int = 0
 
 
 def measure_demands(
@@ -258,7 +260,7 @@ def measure_demands(
         limits: of the policy.
         current: as `workload.find_current` returns it.
     """
-    load = Load()
+    load = Load(held=sum(holder.slots or 0 for holder in seen.holders))
     used: dict[str, float] = {}
     cores = sum(seen.executors.values()) / len(seen.executors)
     by_query: dict[str, list[StageSample]] = defaultdict(list)
@@ -302,7 +304,8 @@ def measure_demands(
         per_s = cost.fixed_s / (demand.trigger_s or pause_s)
         used[query] = demand.foreseen.rate * cost.row_s + per_s
     load.demands = [
-        _complete(d, seen, load, sum(used.values()) - used[d.query]) for d in load.demands
+        _complete(d, seen, load, load.held + sum(used.values()) - used[d.query])
+        for d in load.demands
     ]
     return load
 

@@ -21,7 +21,8 @@ from balancedstream.core.observations import Observation, ScaleOut
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import OperatorId
 from balancedstream.core.scaling.demand import OVERLOAD_S, Demand, Load, measure_demands
-from balancedstream.core.scaling.limits import find_limit
+from balancedstream.core.scaling.limits import find_limit, find_shortage
+from balancedstream.core.scaling.slots import SlotNeed, measure_slots
 from balancedstream.core.scaling.verdicts import Verdict
 
 HOLD_S = 120.0
@@ -124,6 +125,9 @@ def decide(
     (3, 'capacity')
     """
     limits, asked = policy.scaling, observation.asked
+    need = measure_slots(observation)
+    if need is not None and (shortage := find_shortage(need)):
+        return _fill(need, shortage, observation, limits)
 
     def hold(why: str) -> ScalingDecision:
         count, outcome = _bound(asked, asked, limits)
@@ -132,11 +136,20 @@ def decide(
     if not observation.executors:
         return hold("no live executor")
     if not observation.batches:
-        return hold("no batch was measured yet")
+        return hold(need.reason if need else "no batch was measured yet")
     load = measure_demands(observation, loads, limits, current)
     if load.unmeasured and not load.demands:
         return hold("; ".join(load.unmeasured))
     return _Sizing(load, observation, loads, policy).decide()
+
+
+def _fill(
+    need: SlotNeed, shortage: str, seen: Observation, limits: ScalingPolicy
+) -> ScalingDecision:
+    """Adds the executors whose slots are missing, as far as the policy allows."""
+    wanted = max(need.executors, seen.asked)
+    count, outcome = _bound(wanted, seen.asked, limits)
+    return ScalingDecision(count, Verdict.SLOTS, f"{shortage}; {outcome}", limited=count < wanted)
 
 
 class _Sizing:
@@ -154,7 +167,8 @@ class _Sizing:
         self.act_above = policy.balance.act_above
         self.count, self.asked = len(executors), seen.asked
         self.cores = sum(executors.values()) / self.count
-        self.utilization = sum(load.busy.values()) / (self.count * self.cores)
+        left = max(self.cores, self.count * self.cores - load.held)
+        self.utilization = sum(load.busy.values()) / left
         self.hottest = max(load.busy.get(e, 0.0) / cores for e, cores in executors.items())
         changed_s = -math.inf if seen.last_scaled_s is None else seen.last_scaled_s
         self.passed_s = max(0.0, seen.now_s - changed_s)

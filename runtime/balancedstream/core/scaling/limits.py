@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from balancedstream.core.balance.loads import OperatorLoad
 from balancedstream.core.samples import OperatorId
 from balancedstream.core.scaling.demand import Demand
+from balancedstream.core.scaling.slots import SlotNeed
 from balancedstream.core.scaling.verdicts import Verdict
 
 MIN_GAIN = 0.1
@@ -15,6 +16,20 @@ MIN_GAIN = 0.1
 
 _UNEVEN = 1.5
 """A stage whose longest task takes so many times the mean is limited by it, not by their number."""
+
+
+def find_shortage(need: SlotNeed | None) -> str:
+    """Which slots are missing, and what that means, for people; empty if none are.
+
+    Args:
+        need: of the queries that hold slots; None if none does.
+    """
+    if need is None or need.is_met:
+        return ""
+    return (
+        f"{need.reason}; there are {need.there}: Spark ends it when one of its batches begins and "
+        "does not find them, and no data is lost"
+    )
 
 
 def find_limit(

@@ -32,11 +32,21 @@ class Verdict(StrEnum):
     DRIVER_BOUND = "driver-bound"
     """Most of a batch is no task: neither helps."""
 
+    SLOTS = "slots"
+    """A query in Real-Time Mode needs more slots at once than there are: executors help."""
+
     HOLD = "hold"
     """Too little is known to change anything, or the last change is too recent."""
 
 
 LIMITS = frozenset(
-    {Verdict.UNSPLITTABLE, Verdict.SOURCE_BOUND, Verdict.PARTITION_BOUND, Verdict.DRIVER_BOUND}
+    {
+        Verdict.UNSPLITTABLE,
+        Verdict.SOURCE_BOUND,
+        Verdict.PARTITION_BOUND,
+        Verdict.DRIVER_BOUND,
+        Verdict.SLOTS,
+    }
 )
-"""The verdicts that name something which more executors do not change."""
+"""The verdicts that name something which a person has to change, if executors that the policy
+allows do not."""

@@ -40,6 +40,7 @@ PART = "part"
 CAUSE = "cause"
 OUTCOME = "outcome"
 SHUFFLE = "shuffle"
+TRIGGER = "trigger"
 
 DRIVER_PARTS = OFFSETS, PLANNING, COMMITS, GAPS = "offsets", "planning", "commits", "gaps"
 """Values of the label `PART`."""
@@ -68,6 +69,9 @@ BACKLOG_ROWS = Metric("balancedstream_backlog_rows", QUERY)
 TRIGGER_INTERVAL = Metric("balancedstream_trigger_interval_seconds", QUERY)
 QUERY_IDLE_TIMESTAMP = Metric("balancedstream_query_idle_timestamp_seconds", QUERY)
 DRIVER_SECONDS = Metric("balancedstream_driver_seconds_total", QUERY, PART)
+SLOTS_NEEDED = Metric("balancedstream_slots_needed", QUERY, TRIGGER)
+"""Of queries in Real-Time Mode or under continuous processing only; 0 if unknown."""
+SLOTS_HELD = Metric("balancedstream_slots_held", QUERY, EXECUTOR)
 KEYS_UNDER_WAY = Metric("balancedstream_keys_under_way", QUERY)
 LAST_KEY_ARRIVAL = Metric("balancedstream_last_key_arrival_batch", QUERY)
 

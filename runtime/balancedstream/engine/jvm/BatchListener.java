@@ -20,8 +20,10 @@ import org.apache.spark.scheduler.SparkListenerExecutorAdded;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import org.apache.spark.sql.execution.streaming.state.StateStoreCoordinatorRef;
@@ -75,6 +77,8 @@ public final class BatchListener extends SparkListener {
 
   private final SchedulerBackend backend;
   private final RunningQueries queries;
+  private final HeldSlots slots;
+  private final Map kinds = new HashMap();           // run id -> how it is triggered
   private final Sources sources;
   private final Admission admission;
   private final WaitingRows waiting;
@@ -93,8 +97,9 @@ public final class BatchListener extends SparkListener {
 
   public BatchListener(
       StateStoreCoordinatorRef coordinator, SchedulerBackend backend, Map activeStreamingQueries,
-      Map hosts, Preparing preparing) {
+      Map hosts, HeldSlots slots, Preparing preparing) {
     this.queries = new RunningQueries(activeStreamingQueries);
+    this.slots = slots;
     this.sources = new Sources(queries);
     this.admission = new Admission(queries);
     this.waiting = new WaitingRows(queries, sources, events);
@@ -152,9 +157,9 @@ public final class BatchListener extends SparkListener {
     admission.giveBack(runId);
   }
 
-  /** `[id, name]` of each query in Real-Time Mode that runs now, as a JSON list. */
-  public String listRealTime() {
-    return "[" + queries.listRealTime() + "]";
+  /** The queries that hold slots now; see `HeldSlots.toJson`. */
+  public String listHolders() {
+    return slots.toJson();
   }
 
   /** Whether a batch of a query runs. */
@@ -204,9 +209,15 @@ public final class BatchListener extends SparkListener {
   }
 
   private void decommission(Collection executors) {
-    // A query in Real-Time Mode needs the slots that it began with.
-    if (executors.isEmpty() || queries.hasRealTime()) return;
-    List ids = new ArrayList(executors);
+    List ids = new ArrayList();
+    int spared = 0;
+    for (Object each : new ArrayList(executors)) {
+      // A query in Real-Time Mode needs its slots at the start of each batch; the rest go later.
+      if (!slots.canSpare((String) each, spared)) continue;
+      ids.add(each);
+      spared += slots.countCores((String) each);
+    }
+    if (ids.isEmpty()) return;
     leaving.keySet().removeAll(ids);
     Tuple2[] due = new Tuple2[ids.size()];
     for (int i = 0; i < due.length; i++) {
@@ -219,6 +230,7 @@ public final class BatchListener extends SparkListener {
 
   /** An executor that joined before this listener did. */
   public synchronized void addExecutor(String id, String host, int cores) {
+    slots.addExecutor(id, cores);
     if (!hosts.containsKey(id)) {
       hosts.put(id, host);
       events.addChange("{\"event\":\"executor_added\",\"executor\":" + quote(id) + ",\"cores\":" + cores + "}");
@@ -240,6 +252,7 @@ public final class BatchListener extends SparkListener {
   }
 
   private void removeExecutor(String id, String reason) {
+    slots.removeExecutor(id);
     if (hosts.remove(id) == null) return;
     if (preparing != null) preparing.removeExecutor(id);
     events.addChange("{\"event\":\"executor_removed\",\"executor\":" + quote(id)
@@ -270,6 +283,11 @@ public final class BatchListener extends SparkListener {
   }
 
   public synchronized void onJobStart(SparkListenerJobStart e) {
+    try {
+      slots.startJob(e);
+    } catch (Throwable error) {
+      // The need stays unknown, and the batch is measured all the same.
+    }
     if (e.properties() == null) return;
     String batch = e.properties().getProperty("streaming.sql.batchId");
     String runId = (String) runs.get(e.properties().getProperty("sql.streaming.queryId"));
@@ -296,6 +314,7 @@ public final class BatchListener extends SparkListener {
     if (!waiting.watches() || queryId == null || last != null && last.batch >= batch) return;
     Object execution = queries.find(queryId);
     if (execution == null || !runId.equals(RunningQueries.runOf(execution))) return;
+    if (RunningQueries.holdsSlots(execution)) return; // it reads rows as they come
     String told;
     try {
       told = sources.planned(execution, batch);
@@ -322,9 +341,19 @@ public final class BatchListener extends SparkListener {
 
   public synchronized void onStageSubmitted(SparkListenerStageSubmitted e) {
     stages.submit(e.stageInfo());
+    slots.submitStage(e);
+  }
+
+  public void onStageCompleted(SparkListenerStageCompleted e) {
+    slots.completeStage(e.stageInfo().stageId());
+  }
+
+  public void onTaskStart(SparkListenerTaskStart e) {
+    slots.startTask(e.stageId(), e.taskInfo().executorId());
   }
 
   public synchronized void onTaskEnd(SparkListenerTaskEnd e) {
+    slots.endTask(e.stageId(), e.taskInfo().executorId());
     BatchStages.Stage stage = stages.find(e.stageId());
     if (stage == null) return;
     TaskInfo info = e.taskInfo();
@@ -371,7 +400,7 @@ public final class BatchListener extends SparkListener {
       row.finishedMs = info.finishTime();
       rows.add(row);
       // In a union, only the whole batch tells which partition it is.
-      if (preparing != null && row.stagePartitions == row.operator.partitions) {
+      if (canPrepare(stage.runId) && row.stagePartitions == row.operator.partitions) {
         preparing.endTask(stage.runId, stage.batch, row.operator.id, row.index);
       }
     }
@@ -389,9 +418,10 @@ public final class BatchListener extends SparkListener {
       StreamingQueryListener.QueryStartedEvent started =
           (StreamingQueryListener.QueryStartedEvent) e;
       runs.put(started.id().toString(), started.runId().toString());
+      String kind = findKind(started.runId().toString(), started.id().toString());
       if (preparing != null && queries.hasRealTime()) preparing.makeRoom();
       events.addChange("{\"event\":\"query_started\",\"run\":\"" + started.runId() + "\",\"id\":\""
-          + started.id() + "\",\"name\":" + quote(started.name()) + "}");
+          + started.id() + "\",\"name\":" + quote(started.name()) + ",\"trigger\":\"" + kind + "\"}");
     } else if (e instanceof StreamingQueryListener.QueryIdleEvent) {
       events.addMeasurement("{\"event\":\"query_idle\",\"run\":\""
           + ((StreamingQueryListener.QueryIdleEvent) e).runId() + "\"}");
@@ -402,6 +432,8 @@ public final class BatchListener extends SparkListener {
           (StreamingQueryListener.QueryTerminatedEvent) e;
       String runId = ended.runId().toString();
       runs.values().remove(runId);
+      kinds.remove(runId);
+      slots.endQuery(ended.id().toString());
       operators.removeRun(runId);
       tasks.remove(runId);
       planned.remove(runId);
@@ -424,7 +456,7 @@ public final class BatchListener extends SparkListener {
     String taskColumns = resolve(runId, batch, rows == null ? new ArrayList() : rows);
     String stageRows = stages.toJson(runId, batch);
     boolean knowsAll = reconcileExecutors();
-    if (preparing != null) preparing.endBatch(runId);
+    if (canPrepare(runId)) preparing.endBatch(runId);
     placements.assertWishes(runId, batch + 1);
     Iterator old = batches.keySet().iterator();
     while (old.hasNext()) {
@@ -433,14 +465,32 @@ public final class BatchListener extends SparkListener {
     stages.forget(runId, batch);
     retireAtEdge();
     String boundRows = endBound(runId, batch, progress.timestamp());
-    waiting.put(runId);
     String queryId = progress.id().toString();
+    String kind = findKind(runId, queryId);
+    if (kind.equals("micro-batch")) waiting.put(runId);
     events.addMeasurement("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"
         + BatchProgress.toJson(progress, sources.files(queryId)) + ",\"trigger_ms\":"
-        + queries.triggerMs(queryId) + ",\"bound_rows\":" + boundRows + ",\"operators\":["
+        + queries.triggerMs(queryId) + ",\"trigger\":\"" + kind
+        + "\",\"bound_rows\":" + boundRows + ",\"operators\":["
         + operators.toJson(runId) + "],\"tasks\":{" + taskColumns + "},\"stages\":[" + stageRows
         + "],\"knows_all_executors\":" + knowsAll
         + ",\"preparations\":[" + (preparing == null ? "" : preparing.toJson(runId)) + "]}");
+  }
+
+  /** How a run is triggered; its last batch may be told when it runs no more. */
+  private String findKind(String runId, String queryId) {
+    String known = (String) kinds.get(runId);
+    Object execution = known == null ? queries.find(queryId) : null;
+    if (execution != null && runId.equals(RunningQueries.runOf(execution))) {
+      known = RunningQueries.kindOf(execution);
+      kinds.put(runId, known);
+    }
+    return known == null ? "micro-batch" : known;
+  }
+
+  /** Whether partitions of a run can move: those of a query in Real-Time Mode stay. */
+  private boolean canPrepare(String runId) {
+    return preparing != null && !"real-time".equals(kinds.get(runId));
   }
 
   /** A batch has ended: the rows to which it was bounded, as JSON. */
@@ -477,7 +527,7 @@ public final class BatchListener extends SparkListener {
       Integer shift = (Integer) first.get(row.stage + "/" + row.operator.id);
       int partition = row.index - (shift == null ? 0 : shift.intValue());
       placements.note(runId, row.operator.id, partition, row.executor);
-      if (preparing != null && row.stagePartitions != row.operator.partitions) {
+      if (canPrepare(runId) && row.stagePartitions != row.operator.partitions) {
         preparing.endTask(runId, batch, row.operator.id, partition);
       }
       Object[] values = {

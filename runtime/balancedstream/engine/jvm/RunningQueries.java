@@ -65,39 +65,45 @@ public final class RunningQueries {
     return !triggerMs(execution).equals("null");
   }
 
-  /** `[id, name]` of each query in Real-Time Mode that runs now, separated by commas. */
-  public String listRealTime() {
-    StringBuilder json = new StringBuilder();
-    for (Object execution : executions.values()) {
-      if (!isRealTime(execution)) continue;
-      if (json.length() > 0) json.append(',');
-      try {
-        json.append("[\"").append(call(execution, "id")).append("\",")
-            .append(StatefulOperators.quote((String) call(execution, "name"))).append(']');
-      } catch (Exception e) {
-        throw new IllegalStateException(e);
-      }
+  /** How a query is triggered: `micro-batch`, `real-time` or `continuous`. */
+  public static String kindOf(Object execution) {
+    try {
+      String trigger = call(execution, "trigger").getClass().getSimpleName();
+      if (trigger.equals("RealTimeTrigger")) return "real-time";
+      return trigger.equals("ContinuousTrigger") ? "continuous" : "micro-batch";
+    } catch (Exception e) {
+      return "micro-batch";
     }
-    return json.toString();
   }
 
-  /**
-   * Whether a query in Real-Time Mode runs. All tasks of its batch run at once, and Spark ends the
-   * query if they do not find enough free slots at the start of a batch: it counts what runs, and
-   * what waits, of every other job (`DAGScheduler.rejectUnadmittablePipelinedGroup`).
-   */
+  /** Whether all tasks of a query run at once, for as long as a batch or the query lasts. */
+  public static boolean holdsSlots(Object execution) {
+    return !kindOf(execution).equals("micro-batch");
+  }
+
+  /** Whether a query in Real-Time Mode runs. */
   public boolean hasRealTime() {
     for (Object each : executions.values()) {
-      if (isRealTime(each)) return true;
+      if (kindOf(each).equals("real-time")) return true;
     }
     return false;
   }
 
-  private static boolean isRealTime(Object execution) {
+  /** A query's name; null if it has none. */
+  public static String nameOf(Object execution) {
     try {
-      return call(execution, "trigger").getClass().getSimpleName().equals("RealTimeTrigger");
+      return (String) call(execution, "name");
     } catch (Exception e) {
-      return false;
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** A query's id, which all of its runs have. */
+  public static String idOf(Object execution) {
+    try {
+      return call(execution, "id").toString();
+    } catch (Exception e) {
+      throw new IllegalStateException(e);
     }
   }
 

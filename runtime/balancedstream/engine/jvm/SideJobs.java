@@ -18,7 +18,8 @@ import org.apache.spark.rdd.RDD;
 /**
  * Takes orders to executors by jobs of one task each, one at a time for an executor, and brings
  * their answers back. An order runs on after its job; a later job brings the answer. While a query
- * in Real-Time Mode runs there is no job: any would end that query. Orders then wait.
+ * in Real-Time Mode runs, a job needs a slot that nobody else does: any other would end that query.
+ * Without one, an order is refused.
  */
 public final class SideJobs {
   /** Under Spark's FAIR scheduler such a job gets the next free slot of its executor. */
@@ -29,6 +30,9 @@ public final class SideJobs {
 
   /** Between two jobs that only ask: tasks may end every few milliseconds. */
   private static final long LEAST_PAUSE_MS = 1000L;
+
+  private static final String REFUSED =
+      "no slot is left for it while a query in Real-Time Mode runs";
 
   private static final class Target {
     String host;
@@ -43,6 +47,22 @@ public final class SideJobs {
       Thread thread = new Thread(work, "balancedstream-side-jobs");
       thread.setDaemon(true);
       return thread;
+    }
+  }
+
+  /** Answers orders that find no slot: from a thread of its own, as who is answered may lock. */
+  private final class Refusal implements Runnable {
+    private final List orders;
+
+    Refusal(List orders) {
+      this.orders = orders;
+    }
+
+    public void run() {
+      for (int i = 0; i < orders.size(); i++) {
+        PreloadTask.Order order = (PreloadTask.Order) orders.get(i);
+        tell(new String[] {String.valueOf(order.number), "0", REFUSED});
+      }
     }
   }
 
@@ -64,7 +84,7 @@ public final class SideJobs {
         answers.append(runOn(executor, target.host, orders));
       } catch (Throwable e) {
         String failure = PreloadTask.describe(e);
-        boolean isCancelled = queries.hasRealTime();
+        boolean isCancelled = slots.isRealTime();
         for (int i = 0; i < orders.length; i++) {
           // To drop a store twice does no harm, and to keep one that nobody wants does.
           if (isCancelled && orders[i].step == PreloadTask.DROP) again.add(orders[i]);
@@ -78,26 +98,27 @@ public final class SideJobs {
       for (int i = 0; i < parts.length; i++) tell(parts[i]);
     }
 
-    /** Each answer by itself: one that cannot be used, such as of a query that ends, loses no other. */
-    private void tell(String[] answer) {
-      try {
-        consumer.accept(
-            Long.valueOf(answer[0]), new Object[] {Long.valueOf(answer[1]), answer[2]});
-      } catch (RuntimeException e) {
-        // What waits for it gives up in time.
-      }
+  }
+
+  /** Each answer by itself: one that cannot be used, such as of a query that ends, loses no other. */
+  private void tell(String[] answer) {
+    try {
+      consumer.accept(
+          Long.valueOf(answer[0]), new Object[] {Long.valueOf(answer[1]), answer[2]});
+    } catch (RuntimeException e) {
+      // What waits for it gives up in time.
     }
   }
 
   private final SparkContext context;
   private final ExecutorService threads = Executors.newCachedThreadPool(new Daemons());
-  private final RunningQueries queries;
+  private final HeldSlots slots;
   private final Map targets = new HashMap(); // executor id -> Target that has something to do
   private BiConsumer consumer;
 
-  public SideJobs(SparkContext context, Map activeStreamingQueries) {
+  public SideJobs(SparkContext context, HeldSlots slots) {
     this.context = context;
-    this.queries = new RunningQueries(activeStreamingQueries);
+    this.slots = slots;
   }
 
   /** Who gets the number of each order that is answered, with its milliseconds and its failure. */
@@ -161,7 +182,11 @@ public final class SideJobs {
   }
 
   private void begin(String executor, Target target) {
-    if (target.busy || queries.hasRealTime()) return;
+    if (target.busy) return;
+    if (slots.countFree() <= countBusy()) {
+      refuse(target);
+      return;
+    }
     target.busy = true;
     PreloadTask.Order[] orders =
         (PreloadTask.Order[]) target.pending.toArray(new PreloadTask.Order[0]);
@@ -174,6 +199,27 @@ public final class SideJobs {
       // Where the system gives no more threads, `ask` tries again. An error would end Spark's bus.
       takeBack(target, orders);
     }
+  }
+
+  private int countBusy() {
+    int busy = 0;
+    for (Object each : targets.values()) {
+      if (((Target) each).busy) busy++;
+    }
+    return busy;
+  }
+
+  /** Says that what waits is not done; a store that nobody wants is dropped later. */
+  private void refuse(Target target) {
+    List refused = new ArrayList();
+    Iterator orders = target.pending.iterator();
+    while (orders.hasNext()) {
+      PreloadTask.Order order = (PreloadTask.Order) orders.next();
+      if (order.step == PreloadTask.DROP) continue;
+      orders.remove();
+      refused.add(order);
+    }
+    if (!refused.isEmpty()) threads.execute(new Refusal(refused));
   }
 
   private static void takeBack(Target target, PreloadTask.Order[] orders) {

@@ -78,10 +78,18 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
     jvm: Any = spark._jvm
     queries = session.sharedState().activeStreamingQueries()
     hosts = jvm.java.util.concurrent.ConcurrentHashMap()
+    slots = compile_class(
+        spark,
+        "HeldSlots",
+        context.schedulerBackend(),
+        context.resourceProfileManager().defaultResourceProfile(),
+        queries,
+        needs=("ScalaCollections", "StatefulOperators", "RunningQueries"),
+    )
     preparing, unprepared = None, ""
     if loads_ahead:
         try:
-            preparing = _start_preparing(spark, queries, hosts)
+            preparing = _start_preparing(spark, queries, hosts, slots)
         except Py4JError as error:
             unprepared = str(error).strip().splitlines()[0]
     listener = compile_class(
@@ -91,6 +99,7 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
         context.schedulerBackend(),
         queries,
         hosts,
+        slots,
         preparing,
         needs=(
             "ScalaCollections",
@@ -99,6 +108,7 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
             "BatchStages",
             "BatchProgress",
             "RunningQueries",
+            "HeldSlots",
             "FolderFiles",
             "KafkaTopics",
             "Sources",
@@ -139,12 +149,13 @@ def introduce_executors(spark: SparkSession, listener: Any) -> None:
         time.sleep(0.05)
 
 
-def _start_preparing(spark: SparkSession, queries: Any, hosts: Any) -> Any:
+def _start_preparing(spark: SparkSession, queries: Any, hosts: Any, slots: Any) -> Any:
     """Compiles what loads state ahead, and offers executors the class that they run."""
     needs = (
         "ScalaCollections",
         "StatefulOperators",
         "RunningQueries",
+        "HeldSlots",
         "Preparing",
         *SHIPPED,
         "StateStores",
@@ -165,7 +176,7 @@ def _start_preparing(spark: SparkSession, queries: Any, hosts: Any) -> Any:
     file.close()
     context = spark.sparkContext._jsc.sc()
     context.addJar(path)
-    jobs = compile_class(spark, "SideJobs", context, queries)
+    jobs = compile_class(spark, "SideJobs", context, slots)
     coordinator = find_coordinator(spark)
     return compile_class(spark, "Preparations", queries, jobs, hosts, coordinator)
 

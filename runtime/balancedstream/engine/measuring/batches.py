@@ -91,6 +91,8 @@ class QueryRun:
             tuple(read_preparation(row) for row in event["preparations"]),
             bool(progress["stateMetrics"]),
             self.run_id,
+            # An event log does not say it.
+            event.get("trigger", "micro-batch"),
         )
         self.state_roots.update(roots)
         self.operators, self.ran_on, self.last_start_s = operators, ran_on, started_s

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from supervised import Scene, Shown, conditions
 
-from balancedstream.core.samples import BatchSample, StageSample
+from balancedstream.core.samples import BatchSample, SlotHolder, StageSample
 from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream_operator.api.conditions import SCALING_LIMITED
 from balancedstream_operator.observe.measurement import Measurement
@@ -70,6 +70,21 @@ def test_a_source_with_too_few_splits_is_a_condition_that_names_both_numbers() -
     limited = [e for e in done.events if e.reason == "SourceBound"]
     assert [e.warning for e in limited] == [True]
     assert "has 2 splits for 4 cores" in limited[0].message
+
+
+def test_slots_that_a_query_in_real_time_mode_lacks_are_a_condition_with_both_numbers() -> None:
+    scene = Scene(executors={"min": 2, "max": 3})
+    run_stateless(scene, tasks=2, busy_s={"1": 1.0, "2": 1.0})
+    assert isinstance(scene.measured, Measurement)
+    live = SlotHolder("live", "real-time", 6)
+    scene.measured = replace(scene.measured, holders=(live,), epoch=1)
+    done = scene.run_pass()
+    assert done.status["desiredExecutors"] == 3, "as many as are allowed"
+    assert conditions(done)["ScalingLimited"] == ("True", "Slots")
+    assert (
+        "needs 6 slots at once, beside up to 2 tasks of others; there are 2"
+        in done.status["reason"]
+    )
 
 
 def test_a_driver_that_takes_most_of_a_batch_is_a_condition_that_names_the_part() -> None:
