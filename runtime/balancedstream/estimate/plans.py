@@ -23,6 +23,9 @@ _STATE_INFO = re.compile(
 _BATCH = re.compile(r"runId = ([0-9a-f-]{36})(?:<br/>|\s)+batch = (\d{1,18})\s*$")
 _MAX_DIGITS = 18
 
+_REAL_TIME = "RealTimeStreamScan"
+"""Only queries in Real-Time Mode have it in their plan."""
+
 
 class BatchId(NamedTuple):
     """A batch of a run of a query."""
@@ -65,9 +68,11 @@ class Plans:
 
     Attributes:
         operators: run id to operator id to the operator.
+        real_time: ids of runs in Real-Time Mode.
     """
 
     operators: dict[str, dict[int, Operator]] = field(default_factory=dict)
+    real_time: set[str] = field(default_factory=set)
     _metrics: dict[int, _Metric] = field(default_factory=dict)
     _of_execution: dict[int, list[int]] = field(default_factory=dict)
 
@@ -77,6 +82,8 @@ class Plans:
         ids: list[int] = []
         for node in _list_nodes(event["sparkPlanInfo"]):
             self._add_node(node, batch, ids)
+            if batch is not None and node["nodeName"] == _REAL_TIME:
+                self.real_time.add(batch.run_id)
         if ids:
             self._of_execution[event["executionId"]] = ids
         return batch

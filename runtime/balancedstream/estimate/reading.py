@@ -66,6 +66,7 @@ class Finding:
         last_s: the same of the last one.
         ended: whether the application ended in the log.
         unnamed: executors that ran tasks and whose start is not in the log.
+        real_time: queries in Real-Time Mode, which are left out.
     """
 
     log: EventLog
@@ -79,6 +80,7 @@ class Finding:
     last_s: float | None = None
     ended: bool = False
     unnamed: set[str] = field(default_factory=set)
+    real_time: set[str] = field(default_factory=set)
 
 
 def read_log(
@@ -114,6 +116,11 @@ def _describe_nothing(finding: Finding, started: int) -> str:
         what = "it is empty" if not reading.cut else f"nothing of it can be read ({reading.cut})"
         return f"event log: {path} has no event, {what}"
     cut = f" The log is cut off: {reading.cut}." if reading.cut else ""
+    if finding.real_time:
+        return (
+            f"event log: all queries in {path} run in Real-Time Mode, where the time of tasks says "
+            f"nothing of their load: there is nothing to estimate.{cut}"
+        )
     if started:
         return f"event log: {path} has a streaming query, but none of its batches has ended.{cut}"
     return (
@@ -252,6 +259,11 @@ class _Reader:
         run_id, number = _read_name(progress["runId"]), progress["batchId"]
         run = self._find_run(_read_name(progress["id"]), run_id, progress.get("name"))
         batch = BatchId(run_id, number)
+        if run_id in self._plans.real_time:
+            # The time of its tasks is that of the batch, and says nothing of their load.
+            self.finding.real_time.add(run.label)
+            self._forget(run_id, number)
+            return
         is_new = run.last_batch < 0
         rows = self._tasks.pop(batch, [])
         stages = self._stages.list_rows(batch)

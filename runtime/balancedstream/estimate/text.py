@@ -46,6 +46,11 @@ def describe_state(finding: Finding) -> list[str]:
         found.append("the log has no end of the application, which may still run")
     if reading.unreadable:
         found.append(f"{plural(reading.unreadable, 'line')} of the log could not be read")
+    for query in sorted(finding.real_time):
+        found.append(
+            f"query {query} runs in Real-Time Mode and is left out: the time of its tasks says "
+            "nothing of their load"
+        )
     if finding.unnamed:
         found.append(
             f"the start of {plural(len(finding.unnamed), 'executor')} is not in the log, so that "

@@ -306,3 +306,12 @@ def test_hostile_names_reach_neither_terminal_nor_json(tmp_path: Path) -> None:
     (application,) = json.loads(document)["applications"]
     assert application["name"] == f"{hostile}grown job"
     assert application["queries"][0]["query"] == f"{hostile}clicks"
+
+
+def test_a_query_in_real_time_mode_is_left_out_with_a_sentence(tmp_path: Path) -> None:
+    real_time = TEXT.replace(b'"MicroBatchScan"', b'"RealTimeStreamScan"')
+    with pytest.raises(InvalidInputError, match=r"all queries in .* run in Real-Time Mode"):
+        read(write(tmp_path, real_time))
+    finding = read(LOGS / "grown.zstd")
+    finding.real_time.add("live")
+    assert "note: query live runs in Real-Time Mode and is left out" in describe(finding)
