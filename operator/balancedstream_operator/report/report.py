@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from balancedstream.core.policy import Policy
+from balancedstream.core.scaling.slots import describe_holders
 from balancedstream.core.scaling.standing import describe_standing
 from balancedstream_operator.api.conditions import (
     ACCEPTED,
@@ -336,7 +337,8 @@ def _describe_reason(outcome: PassOutcome) -> str | None:
     if fallback.holds:
         return fallback.message
     balance, scaling = _find_balance(outcome.spec, decided), decided.choice.decision.scaling
-    return summarize([balance.reason, scaling.reason])
+    left_alone = describe_holders(decided.measurement.holders)
+    return summarize([balance.reason, left_alone, scaling.reason])
 
 
 def _select_executors(outcome: PassOutcome, spec: StreamSpec) -> str:

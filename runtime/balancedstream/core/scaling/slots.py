@@ -75,6 +75,17 @@ def measure_slots(seen: Observation) -> SlotNeed | None:
     )
 
 
+def describe_holders(holders: Sequence[SlotHolder]) -> str:
+    """Which queries are left alone by the way in which they run, for people; empty if none is.
+
+    >>> describe_holders([SlotHolder("live", "real-time", 6), SlotHolder("flow", "continuous", 2)])
+    'query live in Real-Time Mode and query flow under continuous processing are left alone'
+    """
+    named = [f"query {holder.query} {_MODES[holder.trigger]}" for holder in holders]
+    be = "is" if len(named) == 1 else "are"
+    return f"{' and '.join(named)} {be} left alone" if named else ""
+
+
 def leave_room(executors: Mapping[str, int], holders: Sequence[SlotHolder]) -> dict[str, int]:
     """The cores that holders leave to other queries, without executors that have none left.
 
