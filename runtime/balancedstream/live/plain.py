@@ -80,21 +80,25 @@ class PlainView:
         with self._lock:
             self._batches += 1
             self._rows += record.input_rows
-            if record.query in self._queries or (record.has_state and not record.loads):
+            measured = record.trigger == "micro-batch"
+            if record.query in self._queries or (
+                measured and record.has_state and not record.loads
+            ):
                 return
             if len(self._queries) >= KEPT_QUERIES:  # at worst a line is written once more
                 self._queries.clear()
                 self._last_written_s.clear()
             self._queries.add(record.query)
-            kind = "" if record.trigger == "micro-batch" else f" ({record.trigger}, not balanced)"
             sizes = ", ".join(
                 f"operator {load.operator} ({printable(load.name)}) with "
                 f"{plural(len(load.partition_busy_s), 'state partition')}"
                 for load in record.loads
             )
+            if not measured:
+                sizes = f"{record.trigger}, not measured"
             self._write(
                 record.finished_s,
-                f"{describe_subject(record.query, None)}: first batch{kind} on "
+                f"{describe_subject(record.query, None)}: first batch on "
                 f"{plural(record.executors, 'executor')}: {sizes or 'no stateful operator'}",
             )
 

@@ -53,9 +53,10 @@ def _describe_wait(summary: RunSummary) -> str:
     missing = MIN_AFTER_BATCHES - query.batches_after
     if moved and query.batches_before >= MIN_BEFORE_BATCHES and missing > 0:
         return f"{plural(missing, 'more batch')} after the moves of {query.query}, to compare"
-    if query.has_state and not query.operators:
+    measured = query.trigger == "micro-batch"
+    if measured and query.has_state and not query.operators:
         return f"a batch of {query.query} whose tasks are measured"
-    return "the next micro-batch"
+    return "the next micro-batch" if measured else f"the next batch of {query.query}"
 
 
 def _describe_next(summary: RunSummary) -> list[str]:

@@ -72,6 +72,8 @@ def _describe_reason(summary: RunSummary) -> str:
 def _describe_imbalance(summary: RunSummary) -> str:
     """Describes how even the load was where nothing moved."""
     nothing = "Nothing moved" if summary.ended_s is not None else "Nothing has moved yet"
+    if summary.queries and all(q.trigger != "micro-batch" for q in summary.queries):
+        return f"{nothing}: every query is real-time, and left alone."
     if not any(query.has_state for query in summary.queries):
         return f"{nothing}: no query has state."
     if not any(query.operators for query in summary.queries):

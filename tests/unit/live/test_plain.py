@@ -143,13 +143,15 @@ def test_a_query_is_introduced_by_the_first_batch_that_was_measured() -> None:
     seen = BatchRecord("counts", 7, NOW_S, 900, 10, None, 3, (load,), has_state=True)
     joined = BatchRecord("counts", 6, NOW_S, 900, 10, None, 3, has_state=True)
     stateless = BatchRecord("copy", 1, NOW_S, 900, 10, None, 3)
+    live = BatchRecord("live", 1, NOW_S, 900, 10, None, 3, has_state=True, trigger="real-time")
 
     def tell(view: PlainView) -> None:
-        for record in (joined, seen, seen, stateless, stateless):
+        for record in (joined, seen, seen, stateless, stateless, live, live):
             view.on_batch(record)
 
     lines = [line.partition("Z ")[2] for line in plain_lines(tell)[1:]]
     assert lines == [
         "counts: first batch on 3 executors: operator 0 (stateStoreSave) with 2 state partitions",
         "copy: first batch on 3 executors: no stateful operator",
+        "live: first batch on 3 executors: real-time, not measured",
     ]

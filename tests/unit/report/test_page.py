@@ -491,3 +491,17 @@ def test_an_application_that_cannot_be_balanced_is_not_waited_for(
     assert "Spark 3.4 is <too> old." in text
     assert "Waiting" not in text
     assert 'http-equiv="refresh"' in page
+
+
+def test_a_query_in_real_time_mode_is_shown_as_what_it_is_and_not_measured(
+    empty_history: Callable[[], History],
+) -> None:
+    history = empty_history()
+    for number in range(6):
+        for query in ("live", "also"):
+            record = BatchRecord(query, number, 1000.0, 5000, 10, None, 2, (), has_state=True)
+            history.add_batch(replace(record, trigger="real-time"))
+    page = page_of(history)
+    assert "every query is real-time, and left alone" in page
+    assert "no task of a query with state was seen" not in page
+    assert "real-time" in [text.strip() for text in outline(page).text]
