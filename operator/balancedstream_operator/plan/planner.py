@@ -274,7 +274,8 @@ def _within_limits(policy: Policy, desired: int) -> Policy:
 
 def _why_wait(measurement: Measurement, inputs: DecisionInput) -> str:
     plan = inputs.plan
-    unknown = [h.query for h in measurement.holders if h.slots is None]
+    holders = measurement.holders
+    unknown = [h.query for h in holders if h.trigger == "real-time" and h.slots is None]
     if unknown:
         return (
             f"query {unknown[0]} runs in Real-Time Mode, and how many slots it needs is known when "

@@ -152,7 +152,8 @@ def decide(observation: Observation, policy: Policy) -> Decision:
     if observation.excluded:
         scaling = _keep_number(scaling, observation)
     count = scaling.executors if policy.scaling.acts else observation.asked
-    leaving = choose_victims(loads, live, len(live) - count)
+    held = {executor for holder in observation.holders for executor in holder.held}
+    leaving = choose_victims(loads, live, len(live) - count, held)
     staying = {executor: live[executor] for executor in sorted(live) if executor not in leaving}
     room = leave_room(staying, observation.holders)
     new = [f"{NEW_EXECUTOR}{n}" for n in range(1, count - len(staying) + 1)]
@@ -336,9 +337,14 @@ def _describe_mode(what: str, mode: Mode) -> str:
 
 
 def choose_victims(
-    loads: Mapping[OperatorId, OperatorLoad], executors: Collection[str], count: int
+    loads: Mapping[OperatorId, OperatorLoad],
+    executors: Collection[str],
+    count: int,
+    held: Collection[str] = frozenset(),
 ) -> list[str]:
     """The `count` executors with the least state, hidden or not; none if `count` is below 1.
+
+    Those of which a query holds slots (`held`) come last: they go later, or never.
 
     >>> load = OperatorLoad((1,), {}, {}, {0: 90, 1: 10}, {0: "a", 1: "b"}, {})
     >>> choose_victims({("q", 0): load}, ["a", "b"], 1)
@@ -352,7 +358,7 @@ def choose_victims(
         for executor, size in load.hidden_state_bytes.items():
             if executor in state_bytes:
                 state_bytes[executor] += size
-    return sorted(state_bytes, key=lambda e: (state_bytes[e], e))[: max(0, count)]
+    return sorted(state_bytes, key=lambda e: (e in held, state_bytes[e], e))[: max(0, count)]
 
 
 def raise_minimum(policy: Policy, floor: int) -> Policy:

@@ -65,7 +65,7 @@ def measure_slots(seen: Observation) -> SlotNeed | None:
     there = sum(seen.executors.values())
     cores = there / len(seen.executors)
     # Nobody knows what the next batch of another one needs, so none goes.
-    least = seen.asked if len(known) < len(seen.holders) else 0
+    least = seen.asked if len(known) < len(seen.holders) else _count_kept(seen)
     return SlotNeed(
         held,
         held + others,
@@ -104,6 +104,12 @@ def leave_room(executors: Mapping[str, int], holders: Sequence[SlotHolder]) -> d
             held[executor] += slots
     free = {e: cores - held[e] for e, cores in executors.items() if cores > held[e]}
     return free or dict(executors)
+
+
+def _count_kept(seen: Observation) -> int:
+    """Executors that cannot go, because tasks run there that do not end."""
+    held = {e for holder in seen.holders if holder.trigger == "continuous" for e in holder.held}
+    return len(held & seen.executors.keys())
 
 
 def _find_peaks(stages: Sequence[StageSample]) -> dict[str, int]:

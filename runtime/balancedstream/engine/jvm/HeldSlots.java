@@ -190,11 +190,10 @@ public final class HeldSlots {
 
   /** Whether an executor can go: nobody holds a slot of it, and what stays is enough. */
   public synchronized boolean canSpare(String executor, int alreadySpared) {
-    if (!queries.hasRealTime()) return true;
     for (Object each : stages.values()) {
       if (((Stage) each).running.containsKey(executor)) return false;
     }
-    return countFree() >= alreadySpared + countCores(executor);
+    return !queries.hasRealTime() || countFree() >= alreadySpared + countCores(executor);
   }
 
   public synchronized int countCores(String executor) {

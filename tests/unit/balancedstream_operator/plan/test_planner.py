@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from balancedstream.core.past import Past
 from balancedstream.core.policy import Policy, ScalingPolicy
-from balancedstream.core.samples import TaskSample
+from balancedstream.core.samples import SlotHolder, TaskSample
 from balancedstream.core.wire.plan import KeyPlacement, Plan
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.planner import DecisionInput, choose_plan
@@ -69,3 +69,12 @@ def test_a_stream_that_waits_for_data_does_not_wait_for_batches_that_show_a_plan
     assert "visible from batch 11" in choose_plan(SKEWED, Policy(), start, 5).waits
     idle = replace(SKEWED, idle_s={"q": NOW_S - 5.0})
     assert choose_plan(idle, Policy(), start, 5).waits == ""
+
+
+def test_no_plan_comes_before_it_is_known_how_many_slots_a_query_in_real_time_mode_needs() -> None:
+    live = SlotHolder("live", "real-time", None)
+    choice = choose_plan(replace(SKEWED, holders=(live,)), Policy(), given(), 5)
+    assert choice.plan is None
+    assert choice.waits.startswith("query live runs in Real-Time Mode")
+    for holder in (replace(live, slots=1), replace(live, trigger="continuous")):
+        assert choose_plan(replace(SKEWED, holders=(holder,)), Policy(), given(), 5).waits == ""

@@ -86,6 +86,13 @@ def test_a_query_under_continuous_processing_keeps_its_slots_and_counts_no_other
     assert need.reason == "query flow under continuous processing needs 3 slots at once"
 
 
+def test_executors_go_first_of_which_nobody_holds_slots() -> None:
+    spread = SlotHolder("flow", "continuous", 4, {"a": 2, "b": 1, "c": 1})
+    decision = decide(observe(8, spread), POLICY)
+    assert decision.executors[:3] == ("a", "b", "c"), "tasks that do not end keep all three"
+    assert len(decision.executors) == decision.scaling.executors < 8
+
+
 def test_nothing_goes_while_the_need_of_one_of_them_is_unknown() -> None:
     some = observe(8, hold(2), SlotHolder("other", "real-time", None))
     assert decide(some, POLICY).scaling.executors == 8
