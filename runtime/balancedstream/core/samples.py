@@ -97,6 +97,63 @@ class TaskSample:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSample:
+    """RocksDB in one micro-batch, of an operator's partitions on one executor.
+
+    Attributes:
+        executor: id of the executor that ran the tasks.
+        memory_bytes: memtables, block caches and indexes after the batch.
+        pinned_bytes: the part of it that blocks take which nothing can evict.
+        gets: number of reads of a key.
+        get_s: seconds that they took together.
+        hits: number of blocks that reads found in the block cache.
+        misses: number of blocks that they had to read from a file.
+        stall_s: seconds that writes waited for a flush or a compaction.
+    """
+
+    query: str
+    operator: int
+    batch: int
+    executor: str
+    memory_bytes: int
+    pinned_bytes: int = 0
+    gets: int = 0
+    get_s: float = 0.0
+    hits: int = 0
+    misses: int = 0
+    stall_s: float = 0.0
+
+    def is_sound(self) -> bool:
+        """Whether all values are usable, see the function `is_sound`."""
+        counts = self.memory_bytes, self.pinned_bytes, self.gets, self.hits, self.misses
+        return self.executor != "" and is_sound(*counts, self.get_s, self.stall_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """What the processes of one executor take of memory, in bytes, as its heartbeat said.
+
+    Attributes:
+        heap_bytes: what objects take of the JVM's heap.
+        off_heap_bytes: what the JVM itself takes beside it: classes, compiled code.
+        python_bytes: resident memory of Python workers; 0 where processes are not measured.
+        resident_bytes: resident memory of all its processes, RocksDB's included; 0 likewise.
+    """
+
+    executor: str
+    heap_bytes: int
+    off_heap_bytes: int
+    python_bytes: int = 0
+    resident_bytes: int = 0
+
+    def is_sound(self) -> bool:
+        """Whether all values are usable, see the function `is_sound`."""
+        return self.executor != "" and is_sound(
+            self.heap_bytes, self.off_heap_bytes, self.python_bytes, self.resident_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class HiddenSample:
     """The sum over the partitions without a `TaskSample`, of one operator on one executor.
 

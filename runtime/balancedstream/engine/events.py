@@ -10,7 +10,9 @@ from typing import Literal
 from balancedstream.core.samples import (
     BatchSample,
     LossCause,
+    ProcessSample,
     StageSample,
+    StoreSample,
     TaskSample,
     Trigger,
     is_sound,
@@ -143,6 +145,8 @@ class BatchFinished:
             have begun before, and then has no tasks here.
         run_id: Spark's id of this run of the query, which no other run has.
         trigger: how the query is triggered.
+        stores: of each operator that keeps its state in RocksDB, on each executor.
+        processes: of each executor whose heartbeat has told of its memory.
     """
 
     query: str
@@ -157,6 +161,8 @@ class BatchFinished:
     has_state: bool = False
     run_id: str = ""
     trigger: Trigger = "micro-batch"
+    stores: tuple[StoreSample, ...] = ()
+    processes: tuple[ProcessSample, ...] = ()
 
     def by_operator(self) -> dict[int, dict[int, TaskSample]]:
         """The tasks by operator and partition."""
@@ -168,8 +174,8 @@ class BatchFinished:
     def is_sound(self) -> bool:
         """Whether every value that was measured can be reckoned with."""
         loads_s = (s for each in self.preparations for s in (each.load_s, each.hand_over_s))
-        samples: tuple[BatchSample | TaskSample | StageSample, ...]
-        samples = (self.sample, *self.tasks, *self.stages)
+        samples: tuple[BatchSample | TaskSample | StageSample | StoreSample | ProcessSample, ...]
+        samples = (self.sample, *self.tasks, *self.stages, *self.stores, *self.processes)
         return all(sample.is_sound() for sample in samples) and is_sound(*loads_s)
 
 

@@ -17,6 +17,7 @@ import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
+import org.apache.spark.scheduler.SparkListenerExecutorMetricsUpdate;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
@@ -57,6 +58,7 @@ public final class BatchListener extends SparkListener {
     long stateBytes;
     long restoreMs;
     long finishedMs;
+    long[] rocksDb; // null with another store
   }
 
   /** What is reported of each task that ran state partitions, one JSON list a column. */
@@ -83,6 +85,7 @@ public final class BatchListener extends SparkListener {
   private final Admission admission;
   private final WaitingRows waiting;
   private final StatefulOperators operators = new StatefulOperators();
+  private final ExecutorMemory memory = new ExecutorMemory();
   private final EventQueue events = new EventQueue(MAX_WAITING_CHARS);
   private final Map runs = new HashMap();            // query id -> run id
   private final Map planned = new HashMap();         // run id -> Planned, of its newest batch
@@ -251,8 +254,14 @@ public final class BatchListener extends SparkListener {
     removeExecutor(e.executorId(), e.reason());
   }
 
+  public synchronized void onExecutorMetricsUpdate(SparkListenerExecutorMetricsUpdate e) {
+    // The driver has no tasks; and an executor's last heartbeat may come after its end.
+    if (hosts.containsKey(e.execId())) memory.note(e);
+  }
+
   private void removeExecutor(String id, String reason) {
     slots.removeExecutor(id);
+    memory.remove(id);
     if (hosts.remove(id) == null) return;
     if (preparing != null) preparing.removeExecutor(id);
     events.addChange("{\"event\":\"executor_removed\",\"executor\":" + quote(id)
@@ -398,6 +407,7 @@ public final class BatchListener extends SparkListener {
       row.stateBytes = Math.max(state.memoryBytes, state.sstBytes);
       row.restoreMs = state.restoreMs;
       row.finishedMs = info.finishTime();
+      row.rocksDb = state.operator.inRocksDb ? state.rocksDb : null;
       rows.add(row);
       // In a union, only the whole batch tells which partition it is.
       if (canPrepare(stage.runId) && row.stagePartitions == row.operator.partitions) {
@@ -453,7 +463,14 @@ public final class BatchListener extends SparkListener {
     long batch = progress.batchId();
     Map batches = child(tasks, runId);
     List rows = (List) batches.get(Long.valueOf(batch));
-    String taskColumns = resolve(runId, batch, rows == null ? new ArrayList() : rows);
+    if (rows == null) rows = new ArrayList();
+    String taskColumns = resolve(runId, batch, rows);
+    StoreSums stores = new StoreSums();
+    for (Object each : rows) {
+      TaskRow row = (TaskRow) each;
+      if (row.rocksDb != null) stores.add(row.operator.id + "," + quote(row.executor), row.rocksDb);
+    }
+    String storeRows = stores.toJson();
     String stageRows = stages.toJson(runId, batch);
     boolean knowsAll = reconcileExecutors();
     if (canPrepare(runId)) preparing.endBatch(runId);
@@ -472,7 +489,8 @@ public final class BatchListener extends SparkListener {
         + BatchProgress.toJson(progress, sources.files(queryId)) + ",\"trigger_ms\":"
         + queries.triggerMs(queryId) + ",\"trigger\":\"" + kind
         + "\",\"bound_rows\":" + boundRows + ",\"operators\":["
-        + operators.toJson(runId) + "],\"tasks\":{" + taskColumns + "},\"stages\":[" + stageRows
+        + operators.toJson(runId) + "],\"tasks\":{" + taskColumns + "},\"stores\":[" + storeRows
+        + "],\"memory\":[" + memory.toJson() + "],\"stages\":[" + stageRows
         + "],\"knows_all_executors\":" + knowsAll
         + ",\"preparations\":[" + (preparing == null ? "" : preparing.toJson(runId)) + "]}");
   }

@@ -52,6 +52,7 @@ public final class StatefulOperators {
     public String stateRoot;
     public String name;
     public boolean isMerged; // a task runs several of its partitions
+    public boolean inRocksDb;
   }
 
   /** What one task reported about the state of one operator. */
@@ -62,6 +63,7 @@ public final class StatefulOperators {
     public long sstBytes;
     public long restoreMs;
     public long records; // that the task read from shuffles, whoever of its operators they are for
+    public long[] rocksDb = StoreSums.begin();
   }
 
   private static final class Metric {
@@ -143,6 +145,7 @@ public final class StatefulOperators {
       else if (MEMORY_BYTES.equals(metric.name)) state.memoryBytes = value;
       else if (SST_BYTES.equals(metric.name)) state.sstBytes = value;
       else if (LOAD_MS.equals(metric.name)) state.restoreMs = value;
+      if (metric.operator.inRocksDb) StoreSums.read(state.rocksDb, metric.name, value);
     }
     List states = new ArrayList();
     for (Object each : found.values()) {
@@ -185,6 +188,7 @@ public final class StatefulOperators {
       metric.isRecords = isRecords;
       metric.batch = batch;
       if (operator != null && STORES.equals(m.name())) writesState = true;
+      if (operator != null && SST_BYTES.equals(m.name())) operator.inRocksDb = true;
       Long id = Long.valueOf(m.accumulatorId());
       // A plan inside of another one has its metrics, too, ends before it, and may not say of which
       // batch it is.

@@ -104,7 +104,9 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
         needs=(
             "ScalaCollections",
             "EventQueue",
+            "StoreSums",
             "StatefulOperators",
+            "ExecutorMemory",
             "BatchStages",
             "BatchProgress",
             "RunningQueries",
@@ -153,6 +155,7 @@ def _start_preparing(spark: SparkSession, queries: Any, hosts: Any, slots: Any) 
     """Compiles what loads state ahead, and offers executors the class that they run."""
     needs = (
         "ScalaCollections",
+        "StoreSums",
         "StatefulOperators",
         "RunningQueries",
         "HeldSlots",

@@ -14,6 +14,7 @@ from balancedstream.engine.events import (
     RowsWaiting,
     StatefulOperator,
 )
+from balancedstream.engine.measuring.memory import read_processes, sum_stores
 from balancedstream.engine.measuring.stages import StageRow, sum_driver_times, sum_stages
 from balancedstream.engine.measuring.tasks import (
     TaskColumns,
@@ -93,6 +94,8 @@ class QueryRun:
             self.run_id,
             # An event log does not say it.
             event.get("trigger", "micro-batch"),
+            sum_stores(self.label, batch, event.get("stores", ()), operators),
+            read_processes(event.get("memory", ())),
         )
         self.state_roots.update(roots)
         self.operators, self.ran_on, self.last_start_s = operators, ran_on, started_s

@@ -36,6 +36,7 @@ DYNAMIC_ALLOCATION = "spark.dynamicAllocation.enabled"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 PIPELINED_UDFS = "spark.python.udf.pipelined.enabled"
 
+PROCESS_TREE = "spark.executor.processTreeMetrics.enabled"
 HEARTBEAT = "spark.executor.heartbeatInterval"
 HEARTBEAT_TIMEOUT = "spark.storage.blockManagerHeartbeatTimeoutMs"
 HEARTBEAT_CHECKS = "spark.network.timeoutInterval"
@@ -114,6 +115,11 @@ SETTINGS = (
         "default is 120 s",
     ),
     Setting(HEARTBEAT_CHECKS, f"{MIN_HEARTBEAT_S}s", "how often Spark looks for silent executors"),
+    Setting(
+        PROCESS_TREE,
+        "true",
+        "an executor's heartbeat says what its processes take of memory, those of Python included",
+    ),
     Setting("spark.decommission.enabled", "true", "an executor finishes its tasks before it goes"),
     Setting(
         "spark.storage.decommission.enabled",
