@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
+from balancedstream.core.memory.use import MemoryLimits
 from balancedstream.core.samples import BatchSample, SlotHolder
 from balancedstream.engine.events import (
     ApplicationEnded,
@@ -90,6 +91,7 @@ class VirtualSpark(Engine):
     """
 
     own_wait = ""
+    memory_limits = MemoryLimits()
 
     job: Job
     trace: Trace

@@ -167,6 +167,7 @@ KINDS = (
                 "Raise max or the executors' cores, or start a new checkpoint with a lower "
                 "spark.sql.shuffle.partitions."
             ),
+            "MemoryBound": "See the condition MemoryTight, whose message names the sizes.",
             "DynamicAllocation": (
                 'Switch dynamic allocation off in the application, or set scaling.mode to "Off".'
             ),
@@ -241,6 +242,23 @@ KINDS = (
             "HeapFull": "Raise executors.memory.",
             "ExecutorsExit": "The driver's log says how, in Spark's words.",
             "ExecutorsSilent": "Look at their nodes, and at the network.",
+        },
+    ),
+    MEMORY_TIGHT := ConditionKind(
+        "MemoryTight",
+        quiet="False",
+        attention="True",
+        measured=True,
+        remedies={
+            "NearLimit": (
+                "Set the sizes that the message names, before the executor is killed; see which "
+                "part takes most."
+            ),
+            "Growing": (
+                "Set the sizes that the message names before then; or find out why state grows "
+                "without end (a watermark, a TTL)."
+            ),
+            "SlowReads": "Set the sizes that the message names: they hold the state in the cache.",
         },
     ),
     PLAN_REFUSED := ConditionKind(

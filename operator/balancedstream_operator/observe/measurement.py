@@ -16,6 +16,7 @@ from statistics import median
 from typing import TypeVar
 
 from balancedstream.core.balance.restoring import RestoreCost
+from balancedstream.core.memory.use import Memory
 from balancedstream.core.samples import (
     BatchSample,
     HiddenSample,
@@ -36,8 +37,10 @@ from balancedstream_operator.observe.batches import (
     sample_last,
 )
 from balancedstream_operator.observe.driver_times import settle_times
+from balancedstream_operator.observe.executor_memory import read_memory
 from balancedstream_operator.observe.hidden import sample_hidden
 from balancedstream_operator.observe.series import (
+    MEMORY_METRICS,
     Series,
     find_intervals,
     find_lasting,
@@ -76,6 +79,7 @@ QUERY_METRICS = (
     wire.SHUFFLE_ERROR,
     wire.SHUFFLE_EQUAL_ERROR,
     *STAGE_METRICS,
+    *MEMORY_METRICS,
 )
 """Metrics to fetch over the time that scaling looks back."""
 
@@ -155,6 +159,7 @@ class Measurement:
             interval; none for operators that hide no partition.
         holders: queries that hold slots; their batches are not in `batches`, because the time of
             their tasks says nothing of their load.
+        memory: what the executors take of memory.
     """
 
     scraped_s: float
@@ -179,6 +184,7 @@ class Measurement:
     losses: Mapping[str, int] = field(default_factory=dict)
     hidden: tuple[HiddenSample, ...] = ()
     holders: tuple[SlotHolder, ...] = ()
+    memory: Memory = Memory()  # noqa: RUF009 - frozen
 
 
 def measure(
@@ -287,6 +293,7 @@ def measure(
         losses={s.labels[wire.CAUSE]: _count_new(s) for s in mine.get(wire.EXECUTOR_LOSSES, ())},
         hidden=tuple(sample_hidden(partitions, level, tasks)),
         holders=holders,
+        memory=read_memory(current, executors),
     )
 
 

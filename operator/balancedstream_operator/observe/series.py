@@ -123,12 +123,25 @@ def group_by_target(
     return found
 
 
+MEMORY_METRICS = (
+    wire.EXECUTOR_MEMORY,
+    wire.EXECUTOR_MEMORY_LIMIT,
+    wire.STATE_MEMORY_GROWTH,
+    wire.STATE_READ,
+    wire.STATE_READ_LEAST,
+    wire.STATE_READ_MISSES,
+    wire.STATE_READ_DELAY,
+    wire.STATE_READ_BATCH,
+)
+"""Metrics of memory; a driver that knows too little has none of them."""
+
 _OF_EXECUTORS = {
     wire.EXECUTOR_CORES,
     wire.STAGE_BUSY,
     wire.STAGE_TASKS,
     wire.STAGE_LONGEST_TASK,
     wire.SLOTS_HELD,
+    *MEMORY_METRICS,
 }
 """Metrics with series that end with an executor, or that a query begins to have with a stage; each
 batch in Real-Time Mode may hold other slots."""

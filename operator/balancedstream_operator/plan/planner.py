@@ -240,6 +240,7 @@ def _observe(measurement: Measurement, inputs: DecisionInput, demands: Demands) 
         in_force=in_force,
         holders=measurement.holders,
         bounded=tuple(plan.standing.bound(0)) if plan and plan.standing else (),
+        memory=measurement.memory,
     )
     return inputs.past.recall(observation)
 

@@ -58,6 +58,7 @@ from balancedstream_operator.report.costs import judge_costs
 from balancedstream_operator.report.draft import Report, StatusDraft
 from balancedstream_operator.report.limits import judge_limits
 from balancedstream_operator.report.losses import judge_losses
+from balancedstream_operator.report.memory import judge_memory
 from balancedstream_operator.report.money import describe_cost
 from balancedstream_operator.report.progress import (
     NO_BATCH,
@@ -247,6 +248,8 @@ def _judge_decided(
     distrusted = before.recall(COSTS_TRUSTED).holds is False
     yield judge_costs(measurement.shuffles, distrusted=distrusted)
     yield judge_losses(measurement)
+    tight = decided.choice.decision.scaling.tight
+    yield judge_memory(measurement.memory, tight, owns_pods=spec.target_ref is None)
     yield from judge_spread(_find_balance(spec, decided))
     yield judge_moves(measurement)
     yield judge_limits(

@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from balancedstream.core.balance.restoring import RestoreCost
+from balancedstream.core.memory.use import Memory
 from balancedstream.core.samples import (
     BatchSample,
     HiddenSample,
@@ -110,6 +111,7 @@ class Observation:
         stages: all tasks of the batches in the scaling window, by kind of stage, any order.
         sightings: what was seen between the ends of batches since the last one, oldest first.
         bounded: queries whose batches we bound now.
+        memory: what executors take of memory; nothing where it was not measured.
         idle_s: query to the time at which Spark last reported that the query waits for data, in
             seconds since the Unix epoch.
         running: queries that have not ended; None if all queries with batches are running.
@@ -148,6 +150,7 @@ class Observation:
     sightings: tuple[Sighting, ...] = ()
     bounded: tuple[str, ...] = ()
     holders: tuple[SlotHolder, ...] = ()
+    memory: Memory = Memory()  # noqa: RUF009 - frozen
 
     @property
     def asked(self) -> int:

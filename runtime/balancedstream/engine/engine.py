@@ -33,6 +33,7 @@ from balancedstream.engine.jvm.listener import introduce_executors
 from balancedstream.engine.measuring.batches import QueryRun
 from balancedstream.engine.measuring.losses import find_loss
 from balancedstream.engine.session import labels
+from balancedstream.engine.session.limits import BOUND_MB, BOUNDED, find_memory_limits
 from balancedstream.engine.session.settings import (
     LOCALITY_WAIT_IS_OURS,
     LOCALITY_WAIT_PROCESS,
@@ -72,7 +73,10 @@ class SparkEngine:
         self._requested: int | None = None
         self._wait_before: dict[str, str | None] = {}
         conf = self._context.conf()
-        self.own_wait = find_own_wait({e._1(): e._2() for e in conf.getAll()})
+        settings = {e._1(): e._2() for e in conf.getAll()}
+        self.own_wait = find_own_wait(settings)
+        of_session = ((key, spark.conf.get(key, None)) for key in (BOUNDED, BOUND_MB))
+        self.memory_limits = find_memory_limits({**settings, **{k: v for k, v in of_session if v}})
         self.capabilities: Capabilities = check_capabilities(spark, acts=acts)
         self._listener: Any = self.capabilities.listener
         self._warm_up = WarmUp(spark, self.capabilities.rows, self._tell_warm)

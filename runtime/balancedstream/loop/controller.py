@@ -18,6 +18,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from balancedstream.core.balance.imbalance import measure_imbalance
+from balancedstream.core.memory.history import FinishedReads, MemoryHistory
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import ShuffleRecord, SlotHolder
@@ -131,6 +132,7 @@ class Controller:
         self._in_cluster = plans is not None
         self._clock = clock
         self._durations_s: dict[str, deque[float]] = {}
+        self._memory = MemoryHistory()
         self._seen_queries: set[str] = set()
         self._warned: set[str] = set()
         self._merged: set[tuple[str, str]] = set()
@@ -324,8 +326,13 @@ class Controller:
         self._realizer.finish_batch(event)
         executors = self._engine.executors()
         record = summarize(event, executors)
+        self._memory = self._memory.after(
+            FinishedReads(event.sample, event.tasks, event.stores, event.processes, executors)
+        )
+        memory = self._memory.measure(executors, self._engine.memory_limits)
         self._journal.add_batch(event, record, executors)
-        self._planner.finish_batch(FinishedBatch(event, record, executors, self._clock()))
+        self._journal.add_memory(memory, event.stores)
+        self._planner.finish_batch(FinishedBatch(event, record, executors, self._clock(), memory))
         self._realizer.retire_drained()
 
     def _show_only(self, event: BatchFinished) -> None:
@@ -338,6 +345,7 @@ class Controller:
         if error:
             self._journal.note(f"{query} failed: {name_cause(error)}")
         self._durations_s.pop(query, None)
+        self._memory = self._memory.end_query(query)
         self._realizer.end_query(query)
         self._planner.end_query(query)
         self._journal.end_query(query)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from balancedstream.core.balance.loads import prune
 from balancedstream.core.decisions import Decision, DecisionKind, decide, foresee
+from balancedstream.core.memory.use import Memory
 from balancedstream.core.modes import switch_modes
 from balancedstream.core.observations import Observation, PlanInForce
 from balancedstream.core.past import Past
@@ -24,7 +25,7 @@ from balancedstream.core.samples import (
 )
 from balancedstream.core.scaling.demand import MIN_BATCHES
 from balancedstream.core.scaling.executors import ScalingDecision
-from balancedstream.core.scaling.verdicts import LIMITS
+from balancedstream.core.scaling.verdicts import LIMITS, Verdict
 from balancedstream.core.scaling.workload import find_current
 from balancedstream.engine.events import BatchPlanned, RowsWaiting
 from balancedstream.loop.admitting import Admission
@@ -74,6 +75,7 @@ class Decider:
         self._warm: set[str] = set()
         self._past = Past()
         self._idle_s: dict[str, float] = {}
+        self._memory = Memory()
         self._paused = ""
         self._holders: tuple[SlotHolder, ...] = ()
 
@@ -85,6 +87,7 @@ class Decider:
         event, state = batch.event, self._realizer.state()
         query = event.query
         self._batches.append(event.sample)
+        self._memory = batch.memory
         self._sights.finish_batch(event.sample)
         # The first batch measures the start of Python workers, not the load.
         if query in self._warm:
@@ -239,6 +242,7 @@ class Decider:
             sightings=self._sights.all,
             bounded=self._admission.bounded,
             holders=self._holders,
+            memory=self._memory,
         )
         return self._past.recall(observation)
 
@@ -308,6 +312,8 @@ class Decider:
         if scaling.executors != asked:
             kind = self._name_act("scale", policy.mode)
         reason = f"{scaling.verdict}: {scaling.reason}"
+        if scaling.verdict is Verdict.MEMORY_BOUND and scaling.tight is not None:
+            reason = f"{reason}. These sizes hold it: {scaling.tight.advise()}"
         if policy.mode == "advise":
             reason = f"advise: {reason}"
         elif waits:

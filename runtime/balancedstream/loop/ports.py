@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from balancedstream.core.memory.use import Memory, MemoryLimits
 from balancedstream.core.samples import SlotHolder
 from balancedstream.core.wire.plan import Answer
 from balancedstream.engine.events import BatchFinished, BatchPlanned, Event, RowsWaiting
@@ -18,9 +19,11 @@ class Engine(Protocol):
     Attributes:
         own_wait: that the user has set how long tasks wait for an executor, in which case that
             stays; empty if not.
+        memory_limits: what each executor may take of memory.
     """
 
     own_wait: str
+    memory_limits: MemoryLimits
 
     def wait(self, timeout_s: float) -> Event | None:
         """The next event, or None when none came in time."""
@@ -127,12 +130,14 @@ class FinishedBatch:
         record: the batch as the history keeps it.
         executors: live executors that take work, id to cores.
         now_s: seconds since the Unix epoch.
+        memory: what the executors take of memory.
     """
 
     event: BatchFinished
     record: BatchRecord
     executors: dict[str, int]
     now_s: float
+    memory: Memory = Memory()  # noqa: RUF009 - frozen
 
 
 class Planner(Protocol):

@@ -30,6 +30,12 @@ PARTITIONS = wire.Metric("balancedstream_partitions", *_OPERATOR)
 OPERATOR_RECORDS = wire.Metric("balancedstream_operator_records_total", *_OPERATOR)
 EXECUTOR_RECORDS = wire.Metric("balancedstream_executor_records_total", *_EXECUTOR)
 EXECUTOR_PARTITIONS = wire.Metric("balancedstream_executor_partitions", *_EXECUTOR)
+STATE_MEMORY = wire.Metric("balancedstream_executor_state_memory_bytes", *_EXECUTOR)
+STATE_PINNED = wire.Metric("balancedstream_executor_state_pinned_bytes", *_EXECUTOR)
+STATE_READS = wire.Metric("balancedstream_executor_state_reads_total", *_EXECUTOR)
+STATE_READ_SECONDS = wire.Metric("balancedstream_executor_state_read_seconds_total", *_EXECUTOR)
+STATE_CACHE_HITS = wire.Metric("balancedstream_executor_state_cache_hits_total", *_EXECUTOR)
+STATE_CACHE_MISSES = wire.Metric("balancedstream_executor_state_cache_misses_total", *_EXECUTOR)
 SHUFFLE_BATCHES = wire.Metric("balancedstream_shuffle_batches_total", wire.SHUFFLE, "routed")
 SHUFFLE_IMBALANCE_RATIO = wire.Metric("balancedstream_shuffle_imbalance_ratio", wire.SHUFFLE)
 SHUFFLE_ESTIMATED_SECONDS = wire.Metric(
@@ -71,6 +77,19 @@ METRICS: dict[wire.Metric, str] = {
         "of scaling.max_executors; absent without a price."
     ),
     wire.EXECUTOR_CORES: "Cores of a live executor.",
+    wire.EXECUTOR_MEMORY: (
+        "Memory of a live executor by part, at its last heartbeat: heap (objects), off_heap (the "
+        "JVM's own), python, rocksdb, resident (all processes, of which the others are parts; "
+        "python and resident are 0 unless processes are measured), and state (its size on disk)."
+    ),
+    wire.EXECUTOR_MEMORY_LIMIT: (
+        "What an executor may take, by part: executor (beyond it, it is killed), heap, rocksdb; 0 "
+        "where nothing limits it."
+    ),
+    wire.STATE_MEMORY_GROWTH: (
+        "Growth of RocksDB's memory over all executors in the last hours; absent in the first half "
+        "hour."
+    ),
     wire.BATCHES: "Finished micro-batches.",
     wire.LAST_BATCH_ID: "Number of the last finished micro-batch.",
     wire.LAST_BATCH_TIMESTAMP: "When the last micro-batch finished, since the Unix epoch.",
@@ -129,6 +148,13 @@ METRICS: dict[wire.Metric, str] = {
     ),
     wire.OPERATOR_STATE_LOAD: "The part of the operator's busy seconds spent on restoring state.",
     OPERATOR_RECORDS: "Rows that all tasks of the operator read from the shuffle.",
+    wire.STATE_READ: (
+        "Time of a read of one key from RocksDB in the last batches; absent with few reads."
+    ),
+    wire.STATE_READ_LEAST: "The least that it took over as many batches, since the driver began.",
+    wire.STATE_READ_MISSES: "Blocks for each read that came from a file, and not from the cache.",
+    wire.STATE_READ_DELAY: "Time by which a batch is longer than if reads took the least.",
+    wire.STATE_READ_BATCH: "Mean time of the batches that these five metrics are of.",
     wire.EXECUTOR_BUSY: (
         "Run time of the operator's tasks on a live executor, restoring of state included."
     ),
@@ -137,6 +163,12 @@ METRICS: dict[wire.Metric, str] = {
     wire.EXECUTOR_STATE_BYTES: (
         "Size of the state of the partitions that last ran on a live executor."
     ),
+    STATE_MEMORY: "RocksDB's memory in the last batch: memtables, block caches and indexes.",
+    STATE_PINNED: "The part of it that is pinned in block caches.",
+    STATE_READS: "Reads of a key from RocksDB.",
+    STATE_READ_SECONDS: "Time that they took.",
+    STATE_CACHE_HITS: "Blocks that reads found in RocksDB's cache.",
+    STATE_CACHE_MISSES: "Blocks that reads had to read from a file.",
     EXECUTOR_PARTITIONS: "State partitions that last ran on a live executor.",
     wire.HOT_KEY_BUSY: (
         "Time that one of the hottest keys of a balanced operator took in the last batch."

@@ -10,6 +10,7 @@ from typing import get_args
 
 from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.decisions import DecisionKind
+from balancedstream.core.memory.use import Memory, StateReads
 from balancedstream.core.money import DailyCost, Price, cost_a_day
 from balancedstream.core.samples import (
     BatchSample,
@@ -19,6 +20,7 @@ from balancedstream.core.samples import (
     SlotHolder,
     StageKind,
     StageSample,
+    StoreSample,
     TaskSample,
 )
 from balancedstream.core.wire import series as wire
@@ -41,6 +43,7 @@ class Application:
         live: how many executors take work; a scale action says so before the next batch does.
         wanted: executors requested; None before the first scale action.
         advised: executors that there should be; None unless scaling only advises.
+        memory: of the executors, as of the last batch.
         price: of executors; None without one.
         max_executors: to compare their cost with; 0 without scaling.
         holders: queries that hold slots.
@@ -61,6 +64,7 @@ class Application:
     wanted: int | None = None
     advised: int | None = None
     restore_cost: RestoreCost = field(default_factory=RestoreCost)
+    memory: Memory = field(default_factory=Memory)
     price: Price | None = None
     max_executors: int = 0
     holders: tuple[SlotHolder, ...] = ()
@@ -83,6 +87,26 @@ class Work:
         self.busy_s += task.busy_s
         self.restore_s += task.restore_s
         self.records += task.records
+
+
+@dataclass(slots=True)
+class Stores:
+    """RocksDB of an operator on one executor; the first two are those of the last batch."""
+
+    memory_bytes: int = 0
+    pinned_bytes: int = 0
+    reads: int = 0
+    read_s: float = 0.0
+    hits: int = 0
+    misses: int = 0
+
+    def add(self, store: StoreSample) -> None:
+        """Adds a batch."""
+        self.memory_bytes, self.pinned_bytes = store.memory_bytes, store.pinned_bytes
+        self.reads += store.gets
+        self.read_s += store.get_s
+        self.hits += store.hits
+        self.misses += store.misses
 
 
 @dataclass(slots=True)
@@ -111,6 +135,8 @@ class Operator:
     prepared: bool = False  # whether state is loaded ahead of moves
     preparing: int = 0  # partitions whose target loads their state now
     hot_keys: tuple[KeySample, ...] = ()
+    stores: dict[str, Stores] = field(default_factory=dict)  # by executor, if in RocksDB
+    reads: StateReads | None = None
 
     def add(self, task: TaskSample, heat: float) -> None:
         """Adds a task; `heat` is its busy seconds per second."""

@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.keys.text import KeyNaming
+from balancedstream.core.memory.use import Memory
 from balancedstream.core.money import Price
 from balancedstream.core.samples import (
     BatchSample,
@@ -31,6 +32,7 @@ from balancedstream.core.samples import (
     ShuffleRecord,
     SlotHolder,
     StageSample,
+    StoreSample,
     TaskSample,
 )
 from balancedstream.core.wire import series as wire
@@ -42,6 +44,7 @@ from balancedstream.metrics.counters import (
     Query,
     Shuffle,
     Stage,
+    Stores,
     choose_shown,
 )
 from balancedstream.metrics.page import (
@@ -169,6 +172,21 @@ class Exporter(Metrics, Collector):
                     operator.add(task, task.busy_s / period_s)
             self._update_executors(executors)
             self._choose_shown()
+
+    def on_memory(self, memory: Memory, stores: Sequence[StoreSample]) -> None:
+        with self._lock:
+            self._application.memory = memory
+            for number, of_operator in groupby(stores, attrgetter("operator")):
+                mine = tuple(of_operator)
+                operator = self._operator(mine[0].query, number)
+                ran_on = {store.executor for store in mine}
+                for executor, before in operator.stores.items():
+                    if executor not in ran_on:
+                        before.memory_bytes = before.pinned_bytes = 0
+                for store in mine:
+                    operator.stores.setdefault(store.executor, Stores()).add(store)
+            for reads in memory.reads:
+                self._operator(reads.query, reads.operator).reads = reads
 
     def on_idle(self, query: str, at_s: float) -> None:
         self._server.start_query(query)
@@ -339,6 +357,8 @@ class Exporter(Metrics, Collector):
             for operator in query.operators.values():
                 for lost in operator.executors.keys() - executors.keys():
                     del operator.executors[lost]
+                for lost in operator.stores.keys() - executors.keys():
+                    del operator.stores[lost]
 
     def _choose_shown(self) -> None:
         partitions = [

@@ -12,7 +12,14 @@ from prometheus_client.metrics_core import Metric
 from balancedstream.core.keys.text import KeyNaming, name_key
 from balancedstream.core.wire import series as wire
 from balancedstream.metrics import catalogue
-from balancedstream.metrics.counters import Application, Operator, Query, Shuffle, Work
+from balancedstream.metrics.counters import (
+    Application,
+    Operator,
+    Query,
+    Shuffle,
+    Stores,
+    Work,
+)
 
 
 class Page:
@@ -97,6 +104,29 @@ def write_application(page: Page, build: Sequence[str], application: Application
         page.add(wire.SLOTS_NEEDED, holder.slots or 0, holder.query, holder.trigger)
         for executor, slots in holder.held.items():
             page.add(wire.SLOTS_HELD, slots, holder.query, executor)
+    _write_memory(page, application)
+
+
+def _write_memory(page: Page, application: Application) -> None:
+    memory = application.memory
+    if not memory.executors:
+        return
+    page.add(wire.STATE_MEMORY_GROWTH, memory.growth)
+    page.add(wire.EXECUTOR_MEMORY_LIMIT, memory.limits.executor_bytes, wire.WHOLE)
+    page.add(wire.EXECUTOR_MEMORY_LIMIT, memory.limits.heap_bytes, wire.HEAP)
+    page.add(wire.EXECUTOR_MEMORY_LIMIT, memory.limits.rocksdb_bytes, wire.ROCKSDB)
+    for use in memory.executors:
+        if use.executor not in application.executors:
+            continue
+        for part, size in (
+            (wire.HEAP, use.heap_bytes),
+            (wire.OFF_HEAP, use.off_heap_bytes),
+            (wire.PYTHON, use.python_bytes),
+            (wire.ROCKSDB, use.rocksdb_bytes),
+            (wire.RESIDENT, use.resident_bytes),
+            (wire.STATE, use.state_bytes),
+        ):
+            page.add(wire.EXECUTOR_MEMORY, size, use.executor, part)
 
 
 def write_query(page: Page, name: str, query: Query) -> None:
@@ -171,6 +201,7 @@ def write_operator(
     page.add(wire.OPERATOR_BUSY, operator.work.busy_s, *labels)
     page.add(wire.OPERATOR_STATE_LOAD, operator.work.restore_s, *labels)
     page.add(catalogue.OPERATOR_RECORDS, operator.work.records, *labels)
+    _write_stores(page, labels, operator, executors)
     for executor in executors:
         work = operator.executors.get(executor, Work())
         page.add(wire.EXECUTOR_BUSY, work.busy_s, *labels, executor)
@@ -178,6 +209,26 @@ def write_operator(
         page.add(catalogue.EXECUTOR_RECORDS, work.records, *labels, executor)
         page.add(wire.EXECUTOR_STATE_BYTES, state_bytes[executor], *labels, executor)
         page.add(catalogue.EXECUTOR_PARTITIONS, placed[executor], *labels, executor)
+
+
+def _write_stores(
+    page: Page, labels: tuple[str, str], operator: Operator, executors: Iterable[str]
+) -> None:
+    """Adds how state is read, and what RocksDB takes on each live executor."""
+    if operator.reads is not None:
+        page.add(wire.STATE_READ, operator.reads.get_s, *labels)
+        page.add(wire.STATE_READ_LEAST, operator.reads.least_s, *labels)
+        page.add(wire.STATE_READ_MISSES, operator.reads.misses, *labels)
+        page.add(wire.STATE_READ_DELAY, operator.reads.delay_s, *labels)
+        page.add(wire.STATE_READ_BATCH, operator.reads.batch_s, *labels)
+    for executor in executors if operator.stores else ():
+        stores = operator.stores.get(executor, Stores())
+        page.add(catalogue.STATE_MEMORY, stores.memory_bytes, *labels, executor)
+        page.add(catalogue.STATE_PINNED, stores.pinned_bytes, *labels, executor)
+        page.add(catalogue.STATE_READS, stores.reads, *labels, executor)
+        page.add(catalogue.STATE_READ_SECONDS, stores.read_s, *labels, executor)
+        page.add(catalogue.STATE_CACHE_HITS, stores.hits, *labels, executor)
+        page.add(catalogue.STATE_CACHE_MISSES, stores.misses, *labels, executor)
 
 
 def write_shuffle(page: Page, name: str, shuffle: Shuffle) -> None:

@@ -10,12 +10,14 @@ from balancedstream.core.balance.imbalance import ImbalanceMeasurement
 from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.decisions import DecisionKind
 from balancedstream.core.keys.text import name_key
+from balancedstream.core.memory.use import Memory
 from balancedstream.core.samples import (
     KeySample,
     LossCause,
     OperatorId,
     ShuffleRecord,
     SlotHolder,
+    StoreSample,
     TaskSample,
 )
 from balancedstream.engine.events import BatchFinished
@@ -60,6 +62,10 @@ class Journal:
     def add_unbalanced(self, query: str, reason: str) -> None:
         """A query is not balanced, by the way in which it is triggered."""
         self._add_decision(DecisionRecord(self._clock(), query, None, "limited", reason))
+
+    def add_memory(self, memory: Memory, stores: Sequence[StoreSample]) -> None:
+        """What executors take of memory after a batch, and its state stores."""
+        self._metrics.on_memory(memory, stores)
 
     def add_idle(self, query: str, at_s: float) -> None:
         """A query waits for data, as Spark said at this time (seconds since the Unix epoch)."""

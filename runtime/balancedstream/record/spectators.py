@@ -7,6 +7,7 @@ from typing import Protocol
 
 from balancedstream.core.balance.restoring import RestoreCost
 from balancedstream.core.keys.text import KeyNaming
+from balancedstream.core.memory.use import Memory
 from balancedstream.core.money import Price
 from balancedstream.core.samples import (
     BatchSample,
@@ -16,6 +17,7 @@ from balancedstream.core.samples import (
     ShuffleRecord,
     SlotHolder,
     StageSample,
+    StoreSample,
     TaskSample,
 )
 from balancedstream.record.records import (
@@ -87,6 +89,9 @@ class Metrics:
             executors: executors of the application that take work, id to cores.
             stages: all tasks of the batch by kind of stage.
         """
+
+    def on_memory(self, memory: Memory, stores: Sequence[StoreSample]) -> None:
+        """What executors take of memory after a batch, and its state stores."""
 
     def on_idle(self, query: str, at_s: float) -> None:
         """A query waits for data, as Spark said at this time (seconds since the Unix epoch)."""

@@ -7,6 +7,7 @@ import re
 from hypothesis import strategies as st
 
 from balancedstream.core.decisions import Decision
+from balancedstream.core.memory.use import ExecutorMemory, Memory, MemoryLimits, StateReads
 from balancedstream.core.observations import Observation, PlanInForce
 from balancedstream.core.policy import BalancePolicy, Policy, ScalingPolicy
 from balancedstream.core.samples import (
@@ -39,6 +40,19 @@ def observe_a_scale_out() -> Observation:
         StageSample("q", b, "stateful", 13.0 * b, 16, 2.2, {"e0": 11.0, "e1": 8.8}) for b in numbers
     )
     return Observation(92.0, {"e0": 1, "e1": 1}, tasks, batches, stages=stages)
+
+
+@st.composite
+def memories(draw: st.DrawFn, executors: list[str]) -> Memory:
+    """Any memory of these executors, with limits near it, and how state is read."""
+    sizes = st.integers(0, 3 * 1024).map(lambda mib: mib * 1024.0**2)
+    known = draw(st.lists(st.sampled_from(executors), unique=True))
+    use = tuple(ExecutorMemory(e, *draw(st.tuples(*[sizes] * 6))) for e in known)
+    reads = st.floats(0.0, 1.0)
+    slow = draw(st.lists(st.tuples(*[reads] * 3, *[st.floats(0.0, 20.0)] * 2), max_size=1))
+    growth = draw(st.none() | st.floats(0.0, 1e6))
+    limits = MemoryLimits(*draw(st.tuples(*[sizes] * 3)))
+    return Memory(use, limits, tuple(StateReads("q", 0, *values) for values in slow), growth)
 
 
 @st.composite
@@ -115,6 +129,7 @@ def observations(draw: st.DrawFn) -> Observation:
         floor=floor,
         floor_why=f"{floor} until 18:00" if floor else "",
         in_force=in_force,
+        memory=draw(memories(live)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from balancedstream.core.memory.use import MemoryLimits
 from balancedstream.core.samples import SlotHolder
 from balancedstream.core.wire.plan import Answer, Plan
 from balancedstream.engine.events import (
@@ -49,6 +50,7 @@ class ScriptedEngine(Engine):
         self.holders: tuple[SlotHolder, ...] = ()
         self.wait_s: float | None = None
         self.own_wait = ""
+        self.memory_limits = MemoryLimits()
 
     def wait(self, timeout_s: float) -> Event | None:
         event = next(self._events, ApplicationEnded())

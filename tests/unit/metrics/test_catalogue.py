@@ -19,8 +19,9 @@ from metric_samples import (
 from metric_stories import Story, tell_batches
 from programs import PROMETHEUS, find_tool
 
+from balancedstream.core.memory.use import ExecutorMemory, Memory, MemoryLimits, StateReads
 from balancedstream.core.money import Price
-from balancedstream.core.samples import KeySample, SlotHolder
+from balancedstream.core.samples import KeySample, SlotHolder, StoreSample
 from balancedstream.core.wire import series as wire
 from balancedstream.metrics.catalogue import (
     BATCH_DURATION_BUCKETS_S,
@@ -128,7 +129,16 @@ def told_exporter() -> Exporter:
     for _ in tell_batches(Story(exporter), random.Random(1), 30):
         pass
     exporter.on_shuffle(shuffled())
+    tell_memory(exporter, executors=1, operators=1)
     return exporter
+
+
+def tell_memory(exporter: Exporter, *, executors: int, operators: int) -> None:
+    """Tells all that can be known of memory, of executors and operators from 0 on."""
+    reads = tuple(StateReads("q", n, 2e-5, 1e-5, 0.5, 1.0, 9.0) for n in range(operators))
+    uses = tuple(ExecutorMemory(str(n)) for n in range(executors))
+    stores = [StoreSample("q", number, 1, "0", 64) for number in range(operators)]
+    exporter.on_memory(Memory(uses, MemoryLimits(), reads, 0.5), stores)
 
 
 def test_the_document_lists_every_metric_and_nothing_else() -> None:
@@ -140,6 +150,7 @@ def test_the_document_lists_every_metric_and_nothing_else() -> None:
     exporter = Exporter()
     batch = batch_of(interval_s=1.0, backlog_rows=1.0, trigger_s=5.0)
     exporter.on_batch(batch, [task_of(0)], {"0": 1}, [stage_of()])
+    tell_memory(exporter, executors=1, operators=1)
     exporter.on_idle("q", 9.0)
     exporter.on_holders([SlotHolder("live", "real-time", 3, {"0": 2})])
     exporter.on_imbalance("q", 0, 1.0, 1.0)
@@ -191,6 +202,7 @@ def test_the_document_tells_the_limit_and_the_number_of_series() -> None:
     for operator in range(2):
         exporter.on_imbalance("q", operator, 1.0, 1.0)
     exporter.on_shuffle(shuffled(partitions=3))
+    tell_memory(exporter, executors=3, operators=2)
     counts = {
         "application": 1,
         "live executor": 3,

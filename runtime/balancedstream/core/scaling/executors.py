@@ -17,6 +17,12 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from balancedstream.core.balance.loads import OperatorLoad
+from balancedstream.core.memory.fitting import (
+    Tightness,
+    describe_share,
+    find_floor,
+    find_tightness,
+)
 from balancedstream.core.observations import Observation, ScaleOut
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import OperatorId
@@ -71,6 +77,7 @@ class ScalingDecision:
         enough_for: rows per second of each query for which those that stay are enough, if some are
             removed.
         demands: of all queries; empty if one of them was not measured in full.
+        tight: why memory is too small for the state; None if it is not.
     """
 
     executors: int
@@ -84,6 +91,7 @@ class ScalingDecision:
     growth: Mapping[str, float] = field(default_factory=dict)
     enough_for: Mapping[str, float] = field(default_factory=dict)
     demands: Sequence[Demand] = ()
+    tight: Tightness | None = None
 
 
 def decide(
@@ -164,6 +172,7 @@ class _Sizing:
     ) -> None:
         executors = seen.executors
         self.load, self.seen, self.limits, self.loads = load, seen, policy.scaling, loads
+        self.tight = find_tightness(seen.memory)
         self.act_above = policy.balance.act_above
         self.count, self.asked = len(executors), seen.asked
         self.cores = sum(executors.values()) / self.count
@@ -185,7 +194,7 @@ class _Sizing:
     def decide(self) -> ScalingDecision:
         """Names what limits a query that misses its objective, adds executors, or removes some."""
         last = self._judge(self.seen.last_scale_out)
-        decision = self._choose(last)
+        decision = self._heed_memory(self._choose(last))
         decision = decision if decision.scale_out else replace(decision, scale_out=last)
         missing_s = self.seen.start_s - self.passed_s if self.asked > self.count else 0.0
         there, then = self.count * self.cores, self.asked * self.cores
@@ -195,7 +204,25 @@ class _Sizing:
             bounds={d.query: d.bound(there, max(0.0, missing_s)) for d in demands if d.trigger_s},
             growth={d.query: d.foresee_growth(there, then) for d in demands},
             demands=() if self.load.unmeasured else tuple(demands),
+            tight=self.tight,
         )
+
+    def _heed_memory(self, decision: ScalingDecision) -> ScalingDecision:
+        """The decision, where the state fits into what it leaves; or else what memory needs."""
+        tight, memory = self.tight, self.seen.memory
+        if tight is None or not tight.of_state or decision.executors > self.asked:
+            return decision
+        if tight.kind == "near":
+            needed = find_floor(memory)
+            # State takes its time to move, and memory to be given back.
+            if needed > self.asked and self.passed_s >= INEFFECTIVE_HOLD_S:
+                aim = f"{tight.said}; on {self.asked}, {describe_share(memory, self.asked)}"
+                added = self._decide(needed, Verdict.CAPACITY, f"{aim}; {needed} hold it", needed)
+                if added.executors > self.asked:
+                    return added
+        if decision.verdict is Verdict.STEADY:
+            return self._keep(Verdict.MEMORY_BOUND, f"{tight.said}: memory is what is missing")
+        return decision
 
     def _choose(self, last: ScaleOut | None) -> ScalingDecision:
         if not self.load.demands:
@@ -207,6 +234,10 @@ class _Sizing:
         limit = find_limit(worst, self.asked * self.cores, self.loads)
         if limit is not None:
             return self._keep(*limit)
+        if self.tight is not None and self.tight.kind == "reads":
+            missed = self._describe_missed(worst)
+            why = f"{missed}, but {self.tight.said}: memory is what is missing, and not executors"
+            return self._keep(Verdict.MEMORY_BOUND, why)
         if not self._meets(self.asked, tolerance=TOLERANCE):
             return self._add(worst, last)
         if worst.after(self._count_cores(self.asked)) > latest_s:
@@ -249,7 +280,11 @@ class _Sizing:
         delay_s = self.seen.scale_in_delay_s
         peaks = self._find_peaks(delay_s)
         count = self._find_for(peaks)
+        held, fewer = min(find_floor(self.seen.memory), self.asked), count
+        count = max(count, held)
         if count >= self.asked:
+            if fewer < held:
+                met = f"{met}; no removal: {describe_share(self.seen.memory, fewer)}"
             return self._keep(Verdict.STEADY, met, count)
         if self.asked - count < LEAST_SAVING * self.asked:
             return self._keep(Verdict.STEADY, f"{met}; {count} would do, which saves too little")
@@ -258,6 +293,9 @@ class _Sizing:
         if self.load.unmeasured:
             return self._keep(Verdict.HOLD, self.load.unmeasured[0], count)
         would = f"{count} meet the objective at the highest rate of the last {delay_s:.0f} s"
+        if fewer < held:
+            share = describe_share(self.seen.memory, fewer)
+            would = f"{would}, not {fewer} ({share})"
         known_s = min((d.arrivals.covered_s for d in self.load.demands), default=math.inf)
         interval_s = max((d.interval_s for d in self.load.demands), default=0.0)
         why = ""
@@ -265,7 +303,7 @@ class _Sizing:
             why = f", but only {known_s:.0f} s were measured"
         elif self.passed_s < max(HOLD_S, delay_s):
             why = f", but the last change was {self.passed_s:.0f} s ago"
-        elif self._find_for(self._find_peaks(delay_s / 2)) < count:
+        elif max(held, self._find_for(self._find_peaks(delay_s / 2))) < count:
             why = ", and soon fewer will"
         if why:
             return self._keep(Verdict.HOLD, would + why, count)

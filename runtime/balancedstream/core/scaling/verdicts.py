@@ -34,6 +34,8 @@ class Verdict(StrEnum):
 
     SLOTS = "slots"
     """A query in Real-Time Mode needs more slots at once than there are: executors help."""
+    MEMORY_BOUND = "memory-bound"
+    """The state is about to have no room, or reads miss the cache: memory helps, cores do not."""
 
     HOLD = "hold"
     """Too little is known to change anything, or the last change is too recent."""
@@ -46,6 +48,7 @@ LIMITS = frozenset(
         Verdict.PARTITION_BOUND,
         Verdict.DRIVER_BOUND,
         Verdict.SLOTS,
+        Verdict.MEMORY_BOUND,
     }
 )
 """The verdicts that name something which a person has to change, if executors that the policy

@@ -42,14 +42,21 @@ OUTCOME = "outcome"
 SHUFFLE = "shuffle"
 TRIGGER = "trigger"
 
+HEAP, OFF_HEAP, PYTHON, ROCKSDB = "heap", "off_heap", "python", "rocksdb"
+RESIDENT, STATE, WHOLE = "resident", "state", "executor"
+"""Values of the label `PART` of an executor's memory, and of its limits."""
+
 DRIVER_PARTS = OFFSETS, PLANNING, COMMITS, GAPS = "offsets", "planning", "commits", "gaps"
-"""Values of the label `PART`."""
+"""The same of the driver's time."""
 
 PLAN_EPOCH = Metric("balancedstream_plan_epoch")
 """Every driver serves it from its start."""
 EXECUTORS = Metric("balancedstream_executors")
 EXECUTOR_CORES = Metric("balancedstream_executor_cores", EXECUTOR)
 EXECUTOR_LOSSES = Metric("balancedstream_executor_losses_total", CAUSE)
+EXECUTOR_MEMORY = Metric("balancedstream_executor_memory_bytes", EXECUTOR, PART)
+EXECUTOR_MEMORY_LIMIT = Metric("balancedstream_executor_memory_limit_bytes", PART)
+STATE_MEMORY_GROWTH = Metric("balancedstream_state_memory_growth_bytes_per_second")
 MOVE_FIXED_SECONDS = Metric("balancedstream_move_fixed_seconds")
 MOVE_BYTES_PER_SECOND = Metric("balancedstream_move_bytes_per_second")
 MOVE_KEY_SECONDS = Metric("balancedstream_move_key_seconds")
@@ -86,6 +93,11 @@ MOVES_PREPARED = Metric("balancedstream_moves_prepared", *_OF_OPERATOR)
 PARTITIONS_HIDDEN = Metric("balancedstream_partitions_hidden", *_OF_OPERATOR)
 OPERATOR_BUSY = Metric("balancedstream_operator_busy_seconds_total", *_OF_OPERATOR)
 OPERATOR_STATE_LOAD = Metric("balancedstream_operator_state_load_seconds_total", *_OF_OPERATOR)
+STATE_READ = Metric("balancedstream_state_read_seconds", *_OF_OPERATOR)
+STATE_READ_LEAST = Metric("balancedstream_state_read_least_seconds", *_OF_OPERATOR)
+STATE_READ_MISSES = Metric("balancedstream_state_read_misses", *_OF_OPERATOR)
+STATE_READ_DELAY = Metric("balancedstream_state_read_delay_seconds", *_OF_OPERATOR)
+STATE_READ_BATCH = Metric("balancedstream_state_read_batch_seconds", *_OF_OPERATOR)
 
 _OF_EXECUTOR = (*_OF_OPERATOR, EXECUTOR)
 EXECUTOR_BUSY = Metric("balancedstream_executor_busy_seconds_total", *_OF_EXECUTOR)

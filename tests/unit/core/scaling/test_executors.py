@@ -9,6 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balancedstream.core.balance.loads import OperatorLoad
+from balancedstream.core.memory.use import (
+    GIB,
+    ExecutorMemory,
+    Memory,
+    MemoryLimits,
+    StateReads,
+)
 from balancedstream.core.observations import Observation, ScaleOut
 from balancedstream.core.policy import Policy, ScalingPolicy
 from balancedstream.core.samples import BatchSample, Sighting, StageSample
@@ -37,6 +44,7 @@ def decide_on(
     rows: int = 1000,
     trigger_s: float | None = TRIGGER_S,
     sightings: tuple[Sighting, ...] = (),
+    memory: Memory = Memory(),  # noqa: B008 - frozen
 ) -> ScalingDecision:
     """Decide on a stream whose batches are all alike: executor to its partitions' busy seconds."""
     placement: dict[int, str] = {}
@@ -88,6 +96,7 @@ def decide_on(
         scale_in_delay_s=delay_s,
         last_scale_out=last,
         sightings=sightings,
+        memory=memory,
     )
     return decide(observation, {("q", 0): load} if loads else {}, policy)
 
@@ -454,3 +463,85 @@ def test_the_order_of_the_batches_does_not_matter(order: list[int]) -> None:
         for b, s in ((batches, stages), ([batches[n] for n in order], [stages[n] for n in order]))
     ]
     assert decisions[0] == decisions[1]
+
+
+def take(
+    executors: int,
+    rocksdb: float,
+    *,
+    other: float = 0.5,
+    limit: float = 1.5,
+    growth: float | None = None,
+    reads: tuple[StateReads, ...] = (),
+) -> Memory:
+    """The memory of so many executors that are all alike, in GiB."""
+    use = [
+        ExecutorMemory(str(n), other * GIB, rocksdb_bytes=rocksdb * GIB) for n in range(executors)
+    ]
+    return Memory(tuple(use), MemoryLimits(limit * GIB), reads, growth)
+
+
+SLOW_READS = StateReads("q", 0, 72e-6, 12e-6, misses=1.5, delay_s=4.0, batch_s=14.0)
+
+
+def test_none_is_removed_that_holds_state_which_the_others_have_no_room_for() -> None:
+    idle = even(4, 2.0)
+    assert decide_on(idle, duration_s=2.6).executors < 3
+    kept = decide_on(idle, duration_s=2.6, memory=take(4, 0.8))
+    assert (kept.executors, kept.verdict) == (4, Verdict.STEADY)
+    assert "no removal: state would take 3.20 of 0.85 GiB; 4 stay" in kept.reason
+    fewer = decide_on(idle, duration_s=2.6, memory=take(4, 0.6))
+    assert (fewer.executors, fewer.verdict) == (3, Verdict.SURPLUS)
+    assert "3 meet the objective" in fewer.reason
+    assert "not 1 (state would take 2.40 of 0.85 GiB)" in fewer.reason
+
+
+def test_executors_are_added_for_state_that_is_about_to_exceed_their_limit() -> None:
+    calm = even(4, 7.0)
+    decision = decide_on(calm, duration_s=7.5, memory=take(4, 0.9))
+    assert (decision.executors, decision.verdict) == (5, Verdict.CAPACITY)
+    assert "executor 0 takes 1.40 of 1.50 GiB" in decision.reason
+    assert "on 4, state would take 0.90 of 0.85 GiB; 5 hold it; from 4 to 5" in decision.reason
+    # What they bring takes a while to show.
+    again = decide_on(calm, duration_s=7.5, memory=take(4, 0.9), last_change_s=1000.0)
+    assert (again.executors, again.verdict) == (4, Verdict.MEMORY_BOUND)
+
+
+def test_where_the_limit_is_too_low_for_the_state_the_reason_says_so() -> None:
+    few = replace(POLICY, scaling=replace(POLICY.scaling, max_executors=4))
+    decision = decide_on(even(4, 7.0), few, duration_s=7.5, memory=take(4, 0.9))
+    assert (decision.executors, decision.verdict) == (4, Verdict.MEMORY_BOUND)
+    some = replace(POLICY, scaling=replace(POLICY.scaling, max_executors=5))
+    decision = decide_on(even(4, 7.0), some, duration_s=7.5, memory=take(4, 1.2, limit=1.8))
+    assert (decision.executors, decision.limited) == (5, False)
+    decision = decide_on(even(4, 7.0), some, duration_s=7.5, memory=take(4, 1.3, limit=1.7))
+    assert (decision.executors, decision.limited) == (5, True)
+    assert "6 hold it; from 4 to 5 (bounds are 1 to 5)" in decision.reason
+
+
+def test_the_limit_that_growth_reaches_is_told_hours_before() -> None:
+    growing = take(4, 0.5, growth=4 * 0.5 * GIB / (9 * 3600))
+    decision = decide_on(even(4, 7.0), duration_s=7.5, memory=growing)
+    assert (decision.executors, decision.verdict) == (4, Verdict.MEMORY_BOUND)
+    assert "the limit is reached in 9.0 hours: memory is what is missing" in decision.reason
+    assert decision.tight is not None
+    assert decision.tight.kind == "growing"
+
+
+def test_none_is_added_for_batches_that_are_long_because_reads_miss_the_cache() -> None:
+    overloaded = even(4, 13.0)
+    assert decide_on(overloaded, duration_s=13.9).verdict is Verdict.CAPACITY
+    memory = take(4, 0.1, reads=(SLOW_READS,))
+    decision = decide_on(overloaded, duration_s=13.9, memory=memory)
+    assert (decision.executors, decision.verdict) == (4, Verdict.MEMORY_BOUND)
+    assert "batches are 4.0 s longer" in decision.reason
+    quick = replace(SLOW_READS, get_s=13e-6)
+    decision = decide_on(overloaded, duration_s=13.9, memory=take(4, 0.1, reads=(quick,)))
+    assert decision.verdict is Verdict.CAPACITY
+
+
+def test_memory_that_is_full_of_something_else_is_none_of_scaling() -> None:
+    decision = decide_on(even(4, 7.0), duration_s=7.5, memory=take(4, 0.05, other=1.4))
+    assert (decision.executors, decision.verdict) == (4, Verdict.STEADY)
+    assert decision.tight is not None
+    assert not decision.tight.of_state
