@@ -7,12 +7,10 @@ offset log alone says which of them count.
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from pyspark import TaskContext
@@ -20,7 +18,7 @@ from pyspark import TaskContext
 from balancedstream.core.keys.epochs import Epoch, parse_epoch
 from balancedstream.core.logs import MARK, parse_offsets
 from balancedstream.errors import CheckpointError, InvalidInputError
-from balancedstream.workers.files import draft
+from balancedstream.keyed.stores import MountedStore, Store, Upload
 from balancedstream.workers.names import (
     BATCH_PROPERTY,
     CHECKPOINT_PROPERTY,
@@ -31,6 +29,8 @@ from balancedstream.workers.names import (
 
 DEFAULT_NAME = "keys"
 """Of an operator that is not given one."""
+
+_OFFSETS = "offsets"
 
 KEPT_EPOCHS = 100
 """Spark itself keeps the offsets of this many batches, unless `minBatchesToRetain` says more."""
@@ -46,6 +46,10 @@ def describe_offset(name: str, table: str, number: int) -> dict[str, Any]:
     return {MARK: name, "epoch": number, "table": table}
 
 
+Reaching = Callable[[], AbstractContextManager[None]]
+"""Around a use of the storage: turns its failure into a CheckpointError."""
+
+
 class Home:
     """An operator's folder on the checkpoint's storage.
 
@@ -54,12 +58,11 @@ class Home:
     """
 
     def __init__(self, checkpoint: str, name: str) -> None:
-        self._checkpoint = _find_mounted(checkpoint)
+        self._checkpoint = checkpoint
+        self._store = _open_store(checkpoint)
         self._name = name
-        self._folder = self._checkpoint / "balancedstream" / name
-        self._epochs = self._folder / "epochs"
-        self._handoffs = self._folder / "handoffs"
-        self._offsets = self._checkpoint / "offsets"
+        self._epochs = f"balancedstream/{name}/epochs"
+        self._handoffs = f"balancedstream/{name}/handoffs"
 
     def find_next_batch(self) -> int:
         """The micro-batch that is planned next: Spark writes the offsets of a batch to plan it."""
@@ -80,14 +83,15 @@ class Home:
             CheckpointError: the batch was planned without this operator, or with two of this name;
                 or what Spark wrote cannot be read.
         """
-        path = self._offsets / str(batch)
+        file = f"{_OFFSETS}/{batch}"
         try:
-            offsets = [*parse_offsets(path.read_text("utf-8"))]
-        except (OSError, ValueError) as error:
+            with self._reaching(file):
+                offsets = [*parse_offsets(self._store.read(file).decode())]
+        except (FileNotFoundError, ValueError) as error:
             message = (
-                f"{path} cannot be read ({error}), so it is unknown where the keys of batch "
-                f"{batch} are; no row was processed: put the whole checkpoint back as it was after "
-                "a batch that Spark still has"
+                f"{self._store.locate(file)} cannot be read ({error}), so it is unknown where the "
+                f"keys of batch {batch} are; no row was processed: put the whole checkpoint back "
+                "as it was after a batch that Spark still has"
             )
             raise CheckpointError(message) from error
         found = [o for o in offsets if isinstance(o, dict) and o.get(MARK) == self._name]
@@ -111,46 +115,57 @@ class Home:
         """
         if not table:
             return Epoch()
-        path = self._epochs / table
+        file = f"{self._epochs}/{table}"
         try:
-            return parse_epoch(path.read_text("utf-8"))
-        except (OSError, ValueError, RecursionError, InvalidInputError) as error:
+            with self._reaching(file):
+                return parse_epoch(self._store.read(file).decode())
+        except (FileNotFoundError, ValueError, RecursionError, InvalidInputError) as error:
             message = (
-                f"{path} cannot be read ({error}), so it is unknown where the keys of this batch "
-                "are; no row was processed, and no state is lost: put the whole checkpoint back, "
-                "with its folder balancedstream"
+                f"{self._store.locate(file)} cannot be read ({error}), so it is unknown where the "
+                "keys of this batch are; no row was processed, and no state is lost: put the whole "
+                "checkpoint back, with its folder balancedstream"
             )
             raise CheckpointError(message) from error
 
     def write_epoch(self, epoch: Epoch) -> str:
-        """Writes an epoch to a file of its own and returns the file's name."""
-        self._epochs.mkdir(parents=True, exist_ok=True)
+        """Writes an epoch to a file of its own and returns the file's name.
+
+        Raises:
+            CheckpointError: the storage cannot be reached.
+        """
         name = f"{epoch.number}-{uuid.uuid4().hex[:12]}.json"
-        with draft(self._epochs, epoch.to_json().encode(), durable=True) as file:
-            file.replace(self._epochs / name)
+        file = f"{self._epochs}/{name}"
+        with self._reaching(file):
+            self._store.write(file, epoch.to_json().encode())
         return name
 
     def open_handoff(self, batch: int, partition: int, attempt: int) -> HandoffWriter:
-        """A file for the state that one task attempt hands over."""
-        self._handoffs.mkdir(parents=True, exist_ok=True)
+        """A file for the state that one task attempt hands over.
+
+        Raises:
+            CheckpointError: the storage cannot be reached.
+        """
         # Attempts are numbered by application, so a restarted one may use the same numbers.
         name = f"{batch}-{partition}-{attempt}-{uuid.uuid4().hex[:12]}.state"
-        return HandoffWriter(self._handoffs / name)
+        file = f"{self._handoffs}/{name}"
+        with self._reaching(file):
+            upload = self._store.create(file)
+        return HandoffWriter(name, upload, lambda: self._reaching(file))
 
     def read_handoff(self, file: str, offset: int, state_bytes: int) -> bytes:
         """The state of one key in such a file.
 
         Raises:
-            CheckpointError: it is missing or incomplete.
+            CheckpointError: it is missing or incomplete, or the storage cannot be reached.
         """
+        path = f"{self._handoffs}/{file}"
         try:
-            with (self._handoffs / file).open("rb") as handoff:
-                handoff.seek(offset)
-                content = handoff.read(state_bytes)
+            with self._reaching(path):
+                content = self._store.read_part(path, offset, state_bytes)
         except FileNotFoundError as error:
-            planned = self._offsets / str(int(file.partition("-")[0]) + 1)
+            planned = self._store.locate(f"{_OFFSETS}/{int(file.partition('-')[0]) + 1}")
             message = (
-                f"{self._handoffs / file} is gone, with the state of a key that arrives in this "
+                f"{self._store.locate(path)} is gone, with the state of a key that arrives in this "
                 "batch; the batch was not committed and no state is lost: put the whole checkpoint "
                 "back, or go back to a batch in which no key changed its partition, for the file "
                 "was removed two batches later. If no batch was planned after this one, you may "
@@ -160,8 +175,8 @@ class Home:
             raise CheckpointError(message) from error
         if len(content) < state_bytes:
             message = (
-                f"{self._handoffs / file} ends before byte {offset + state_bytes}, so the state of "
-                "a key cannot be taken over; the batch was not committed and no state is lost: "
+                f"{self._store.locate(path)} ends before byte {offset + state_bytes}, so the state "
+                "of a key cannot be taken over; the batch was not committed and no state is lost: "
                 "look at the storage, and start the query again"
             )
             raise CheckpointError(message)
@@ -175,23 +190,34 @@ class Home:
         Returns:
             Whether there are handoffs that a later batch can remove.
         """
+        try:
+            stays = self._remove_handoffs(next_batch)
+            self._remove_epochs()
+        except (OSError, CheckpointError):
+            return True
+        return stays
+
+    def _remove_handoffs(self, next_batch: int) -> bool:
+        """Returns whether some must stay for now."""
         stays = False
-        for path, batch in _list_numbered(self._handoffs, _HANDOFF_FILE):
+        for file, batch in self._list_numbered(self._handoffs, _HANDOFF_FILE):
             # A batch takes in what the batch before wrote. The driver of a newer attempt may run
             # that batch, while this one still plans.
             if batch < next_batch - 2:
-                _remove(path)
+                self._remove(file)
             else:
                 stays = True
-        epochs = [*_list_numbered(self._epochs, _EPOCH_FILE)]
+        return stays
+
+    def _remove_epochs(self) -> None:
+        epochs = [*self._list_numbered(self._epochs, _EPOCH_FILE)]
         # By number, because one epoch may have many files that no batch was planned with.
         newest = max((number for _, number in epochs), default=0)
         old = [each for each in epochs if each[1] <= newest - KEPT_EPOCHS]
         oldest_needed = self._find_oldest_epoch() if old else 0
-        for path, number in old:
+        for file, number in old:
             if number < oldest_needed:
-                _remove(path)
-        return stays
+                self._remove(file)
 
     def _find_oldest_epoch(self) -> int:
         """Number of the epoch of the oldest batch that Spark may go back to; 0 if unknown."""
@@ -206,25 +232,41 @@ class Home:
         return int(found[1]) if found else 0
 
     def _list_planned(self) -> list[int]:
-        """The batches whose offsets Spark keeps."""
-        return [number for _, number in _list_numbered(self._offsets, _BATCH)]
+        """The batches whose offsets Spark keeps.
 
+        Raises:
+            CheckpointError: the storage cannot be reached.
+        """
+        with self._reaching(_OFFSETS):
+            return [number for _, number in self._list_numbered(_OFFSETS, _BATCH)]
 
-def _list_numbered(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[Path, int]]:
-    """The files of a folder whose whole names fit, each with the number that its name begins with.
+    def _list_numbered(self, folder: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, int]]:
+        """The files of a folder whose whole names fit, each with the number that it begins with.
 
-    Whatever else people, backups and file systems leave there is passed over.
-    """
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for entry in entries:
-            found = pattern.fullmatch(entry.name)
-            if found and entry.is_file():
-                yield folder / entry.name, int(found[found.lastindex or 0])
+        Whatever else people, backups and file systems leave there is passed over.
+        """
+        for name in self._store.list_files(folder):
+            if found := pattern.fullmatch(name):
+                yield f"{folder}/{name}", int(found[found.lastindex or 0])
 
+    def _remove(self, file: str) -> None:
+        with suppress(OSError):
+            self._store.remove(file)
 
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
+    @contextmanager
+    def _reaching(self, file: str) -> Iterator[None]:
+        """Says what it means if the storage fails; what it means if a file is missing differs."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            message = (
+                f"{self._store.locate(file)} cannot be reached ({error}); the batch was not "
+                "committed and no state is lost: Spark runs the task again, and if the query has "
+                "ended, start it again when driver and executors can read and write there"
+            )
+            raise CheckpointError(message) from error
 
 
 class HandoffWriter:
@@ -235,21 +277,30 @@ class HandoffWriter:
         pieces: key to (first byte, length).
     """
 
-    def __init__(self, path: Path) -> None:
-        self.file = path.name
+    def __init__(self, file: str, upload: Upload, reaching: Reaching) -> None:
+        self.file = file
         self.pieces: dict[str, tuple[int, int]] = {}
-        self._stream = path.open("xb")
+        self._upload = upload
+        self._reaching = reaching
 
     def add(self, key: str, content: bytes) -> None:
-        """Appends a key's state."""
-        self.pieces[key] = self._stream.tell(), len(content)
-        self._stream.write(content)
+        """Appends a key's state.
+
+        Raises:
+            CheckpointError: the storage cannot be reached.
+        """
+        with self._reaching():
+            self.pieces[key] = self._upload.tell(), len(content)
+            self._upload.write(content)
 
     def close(self) -> None:
-        """Closes the file; its content is on storage when this returns."""
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-        self._stream.close()
+        """Closes the file; its content is on storage when this returns.
+
+        Raises:
+            CheckpointError: the storage cannot be reached.
+        """
+        with self._reaching():
+            self._upload.close()
 
 
 class BatchContext:
@@ -294,7 +345,7 @@ class BatchContext:
 _epochs: dict[tuple[str, str, str, int], tuple[str, Epoch]] = {}
 
 
-def _find_mounted(checkpoint: str) -> Path:
+def _open_store(checkpoint: str) -> Store:
     found = find_folder(checkpoint)
     if found is None:
         message = (
@@ -303,4 +354,4 @@ def _find_mounted(checkpoint: str) -> Path:
             "shared storage that is mounted (a volume claim), or leave out balanced(...)"
         )
         raise CheckpointError(message)
-    return found
+    return MountedStore(found)
