@@ -12,7 +12,7 @@ from comparison import check_timers, find_difference
 from nexmark.answers import answer, fold
 from nexmark.queries import QUERIES
 
-from balancedstream.keyed.storage import DEFAULT_NAME, Home
+from balancedstream.keyed.storage import Home, Operator
 
 Cuts = dict[str, dict[str, list[int]]]
 """Query and table to the number of the last input file of each batch."""
@@ -70,7 +70,7 @@ def count_moved_keys(kind: str, folder: Path) -> int:
         checkpoint = folder / query / "checkpoint"
         if not definition.reassigned:
             continue
-        home = Home(str(checkpoint), DEFAULT_NAME)
+        home = Home(str(checkpoint), Operator())
         for batch in range(home.find_next_batch()):
             epoch = home.read_epoch_of(batch)
             if epoch.batch == batch:

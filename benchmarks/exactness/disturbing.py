@@ -32,7 +32,7 @@ from balancedstream.core.keys.epochs import Wish
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, TaskFailed
 from balancedstream.keyed.control import KeyControl
-from balancedstream.keyed.storage import DEFAULT_NAME, Home
+from balancedstream.keyed.storage import DEFAULT_NAME, Home, Operator
 
 POLL_S = 0.2
 STEP_POLL_S = 0.005
@@ -290,7 +290,7 @@ def look_for_step(checkpoint: Path, step: str) -> int:
     Where files are removed again, the highest number in their names counts.
     """
     folder = checkpoint / "balancedstream" / DEFAULT_NAME
-    home = Home(str(checkpoint), DEFAULT_NAME)
+    home = Home(str(checkpoint), Operator())
     if step == "state-written":
         return max((int(p.name.partition("-")[0]) for p in folder.glob("handoffs/*")), default=-1)
     if step == "switch-written":

@@ -12,7 +12,7 @@ import broker
 import installing
 import monitoring
 from clusters import Cluster
-from faulty_store import FaultyStore
+from harness.storage.faulty import FaultyStore
 from kube import Kube, Manifest
 from nodes import Volume, cutting_network, kill_processes
 from streams import Stream

@@ -14,7 +14,7 @@ import pytest
 from broker import Broker
 from clusters import Cluster
 from faults import ANYWHERE, IN_AN_OBJECT_STORE, ON_A_VOLUME, Fault, Scene
-from faulty_store import FaultyStore
+from harness.storage.faulty import FaultyStore
 from kube import Kube
 from nodes import Volume
 from sites import Site

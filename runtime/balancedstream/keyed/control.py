@@ -18,7 +18,7 @@ from balancedstream.core.keys.epochs import Epoch, Export, Wish
 from balancedstream.core.keys.hotkeys import parse_hot_keys
 from balancedstream.errors import InvalidInputError, PlanTooLargeError
 from balancedstream.keyed.mailbox import Mailbox
-from balancedstream.keyed.storage import Home
+from balancedstream.keyed.storage import Home, Operator
 from balancedstream.workers.reports import KeyReport, ReportParam
 
 if TYPE_CHECKING:
@@ -40,19 +40,20 @@ class KeyControl:
     """Moves keys of one operator, and reports which keys are hot.
 
     Attributes:
-        name: of the operator within its query.
+        operator: whose keys they are.
         encoding: of its keys.
         folder: of its mailbox.
         reports: accumulator for the task reports.
     """
 
-    def __init__(self, context: SparkContext, name: str, encoding: KeyEncoding) -> None:
-        self.name = name
+    def __init__(self, context: SparkContext, operator: Operator, encoding: KeyEncoding) -> None:
+        self.operator = operator
         self.encoding = encoding
         self._run_id = ""
         self._checkpoint = ""
         self.folder = Path(tempfile.mkdtemp(prefix="balancedstream-"))
         self._mailbox = Mailbox(self.folder)
+        self._mailbox.write_access(operator.access)
         self._lock = threading.Lock()
         self._exporting_batch = -1
         self._hot: dict[int, dict[tuple[str, int], float]] = {}
@@ -123,14 +124,14 @@ class KeyControl:
         Raises:
             CheckpointError: the batch was planned without this operator.
         """
-        return Home(self._checkpoint, self.name).read_epoch_of(batch)
+        return Home(self._checkpoint, self.operator).read_epoch_of(batch)
 
     def _take(self, report: KeyReport) -> None:
         """Adds the report of a successful task; called while Spark waits."""
         with self._lock:
             if report["run"] != self._run_id:
                 self._begin(report)
-            _controls[report["run"], self.name] = self
+            _controls[report["run"], self.operator.name] = self
             batch, partition = report["batch"], report["partition"]
             self._forget_before(batch - KEPT_BATCHES)
             hot = self._hot.setdefault(batch, {})

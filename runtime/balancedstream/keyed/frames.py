@@ -7,7 +7,7 @@ import math
 import warnings
 from typing import Any, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.state import GroupStateTimeout
@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from balancedstream.engine.session.checkpoints import publish_checkpoints
+from balancedstream.engine.session.hadoop import read_hadoop_settings
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed.aggregates import (
     STATE_COLUMN,
@@ -30,6 +31,7 @@ from balancedstream.keyed.aggregates import (
 from balancedstream.keyed.control import KeyControl
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.functions import Function, MovableFunction
+from balancedstream.keyed.objectstores import HADOOP_NAMES, HADOOP_PREFIXES, Access
 from balancedstream.keyed.packing import check_packable
 from balancedstream.keyed.processors import (
     ROUTE_COLUMN,
@@ -42,7 +44,7 @@ from balancedstream.keyed.processors import (
 )
 from balancedstream.keyed.routing import route_by
 from balancedstream.keyed.source import SOURCE, ControlSource
-from balancedstream.keyed.storage import DEFAULT_NAME
+from balancedstream.keyed.storage import DEFAULT_NAME, Operator
 from balancedstream.keyed.windows import check_window, has_watermark
 from balancedstream.workers.names import MAILBOX_OPTION
 from balancedstream.workers.schemas import quote
@@ -59,7 +61,6 @@ class BalancedFrame:
     def __init__(self, frame: DataFrame, keys: tuple[str, ...], name: str) -> None:
         self._frame = frame
         self._keys = keys
-        self._name = name
         self._encoding = KeyEncoding(StructType([frame.schema[key] for key in keys]))
         self.control: KeyControl | None = None
         if not frame.isStreaming:
@@ -67,7 +68,9 @@ class BalancedFrame:
         if self._encoding.problem:
             warnings.warn(f"balanced: {self._encoding.problem}", stacklevel=4)
         else:
-            self.control = KeyControl(frame.sparkSession.sparkContext, name, self._encoding)
+            spark = frame.sparkSession
+            operator = Operator(name, _read_access(spark))
+            self.control = KeyControl(spark.sparkContext, operator, self._encoding)
 
     def transformWithState(
         self,
@@ -138,7 +141,7 @@ class BalancedFrame:
             check_packable("stateStructType", state)
         movable = MovableFunction(
             func,
-            self._name,
+            self.control.operator,
             self._encoding,
             timeoutConf,
             self.control.reports,
@@ -291,7 +294,7 @@ class BalancedFrame:
             in_pandas = method.endswith("Pandas")
             processor = MovableProcessor(
                 processor,
-                self._name,
+                self.control.operator,
                 self._encoding,
                 modes[2],
                 self.control.reports,
@@ -313,7 +316,7 @@ class BalancedFrame:
         spark = self._frame.sparkSession
         publish_checkpoints(spark)
         spark.dataSource.register(ControlSource)
-        route = route_by(self._keys, self._name, self._encoding)
+        route = route_by(self._keys, control.operator, self._encoding)
         data = self._frame.withColumn(ROUTE_COLUMN, route)
         schema = StructType().add(ROUTE_COLUMN, IntegerType())
         for key in self._keys:
@@ -321,7 +324,7 @@ class BalancedFrame:
         rows = (
             spark.readStream.format(SOURCE)
             .schema(schema)
-            .option("name", self._name)
+            .option("name", control.operator.name)
             .option(MAILBOX_OPTION, str(control.folder))
             .load()
         )
@@ -337,6 +340,11 @@ class BalancedFrame:
     def _group_as_found(self) -> Any:
         """Every key with route 0, because initial state belongs to Spark's first batch."""
         return self._frame.withColumn(ROUTE_COLUMN, sf.lit(0)).groupBy(ROUTE_COLUMN, *self._keys)
+
+
+def _read_access(spark: SparkSession) -> Access:
+    settings = read_hadoop_settings(spark, HADOOP_NAMES, HADOOP_PREFIXES)
+    return Access(frozenset(settings.items()))
 
 
 def balanced(df: DataFrame, *keys: str, name: str = DEFAULT_NAME) -> BalancedFrame:

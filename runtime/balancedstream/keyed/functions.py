@@ -21,7 +21,7 @@ from pyspark.sql.types import TimestampType
 from balancedstream.core.keys.epochs import Arrival
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import Rows, StripFrames
-from balancedstream.keyed.storage import BatchContext
+from balancedstream.keyed.storage import BatchContext, Operator
 from balancedstream.keyed.tasks import KeyTask
 from balancedstream.workers.garbage import spare_loaded_modules
 from balancedstream.workers.reports import KeyReport
@@ -86,7 +86,7 @@ class MovableFunction:
     """Runs a function, and hands over and takes over its keys."""
 
     _function: Function
-    _name: str
+    _operator: Operator
     _encoding: KeyEncoding
     _timeout: str
     _reports: Accumulator[tuple[Any, ...]]
@@ -166,7 +166,7 @@ class MovableFunction:
         if self._task is None or self._attempt != attempt.taskAttemptId():
             spare_loaded_modules()
             self._attempt = attempt.taskAttemptId()
-            self._task = _LateTask(BatchContext(self._name))
+            self._task = _LateTask(BatchContext(self._operator))
             self._reports.add((self._task,))
         return self._task
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from balancedstream.core.keys.epochs import Export, Wish, parse_wish
+from balancedstream.keyed.objectstores import Access
 from balancedstream.workers.files import draft
 from balancedstream.workers.names import LOCATION_FILE
 
@@ -36,6 +37,7 @@ class Mailbox:
         self._lock = folder / "lock"
         self._location = folder / LOCATION_FILE
         self._checkpoint = folder / "checkpoint"
+        self._access = folder / "access.json"
         self._wish = folder / "wish.json"
         self._exports = folder / "exports.jsonl"
         self._read: dict[Path, tuple[tuple[int, int, int], Any]] = {}
@@ -92,6 +94,14 @@ class Mailbox:
     def read_version(self) -> tuple[int, int, int] | None:
         """Changes each time the checkpoint's location is written; None before that."""
         return _find_version(self._checkpoint)
+
+    def write_access(self, access: Access) -> None:
+        """Writes how object stores are reached; the folder must be readable by this user alone."""
+        _write_whole(self._access, json.dumps(sorted(access.settings)).encode())
+
+    def read_access(self) -> Access:
+        """How object stores are reached; by the defaults if nothing was written."""
+        return self._read_once(self._access, _parse_access) or Access()
 
     def write_wish(self, wish: Wish) -> None:
         """Writes where keys must go."""
@@ -158,6 +168,10 @@ def _append(path: Path, line: bytes) -> None:
 def _format_export(export: Export) -> bytes:
     row = export.batch, export.partition, export.file, dict(export.pieces)
     return f"{json.dumps(row)}\n".encode()
+
+
+def _parse_access(text: str) -> Access:
+    return Access(frozenset((name, value) for name, value in json.loads(text)))
 
 
 def _parse_exports(text: str) -> tuple[Export, ...]:

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValu
 from pyspark.sql.types import BooleanType, DataType, IntegralType, StructType
 
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.storage import BatchContext
+from balancedstream.keyed.storage import BatchContext, Operator
 from balancedstream.keyed.tasks import KeyTask
 from balancedstream.keyed.variables import Clock, RecordingHandle
 from balancedstream.workers.decoding import decode_next_stream
@@ -54,7 +54,7 @@ class MovableProcessor(StatefulProcessor):
     """
 
     _processor: StatefulProcessor
-    _name: str
+    _operator: Operator
     _encoding: KeyEncoding
     _time_mode: str
     _reports: Accumulator[tuple[KeyReport, ...]]
@@ -83,7 +83,7 @@ class MovableProcessor(StatefulProcessor):
         self._taken: set[str] = set()
         if TaskContext.get() is not None:
             spare_loaded_modules()
-            self._task = KeyTask(BatchContext(self._name))
+            self._task = KeyTask(BatchContext(self._operator))
         self._processor.init(self._handle)
         if self._task is not None:
             self._handle.check_variables()

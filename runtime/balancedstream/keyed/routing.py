@@ -11,25 +11,25 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.storage import BatchContext
+from balancedstream.keyed.storage import BatchContext, Operator
 from balancedstream.workers.garbage import spare_loaded_modules
 from balancedstream.workers.schemas import quote
 
 
-def route_by(columns: Sequence[str], name: str, encoding: KeyEncoding) -> Column:
+def route_by(columns: Sequence[str], operator: Operator, encoding: KeyEncoding) -> Column:
     """The route of each row's key in the micro-batch's epoch.
 
     Spark treats the values as deterministic, and they are: they depend on the key and on the epoch
     that the offset log names for the batch.
     """
-    route: Callable[..., Column] = sf.arrow_udf(_make_router(name, encoding), "int")
+    route: Callable[..., Column] = sf.arrow_udf(_make_router(operator, encoding), "int")
     return route(*(sf.col(quote(column)) for column in columns))
 
 
-def _make_router(name: str, encoding: KeyEncoding) -> Any:
+def _make_router(operator: Operator, encoding: KeyEncoding) -> Any:
     def route(*keys: pa.Array) -> pa.Array:
         spare_loaded_modules()
-        context = BatchContext(name)
+        context = BatchContext(operator)
         if not context.epoch.routes:
             return pa.array(np.zeros(len(keys[0]), np.int32))
         of_key = _freeze_once(context, encoding)

@@ -20,7 +20,7 @@ from balancedstream.core.logs import MARK
 from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
-from balancedstream.keyed.storage import BatchContext, Home, describe_offset
+from balancedstream.keyed.storage import BatchContext, Home, Operator, describe_offset
 from balancedstream.workers.names import MAILBOX_OPTION
 
 SOURCE = "balancedstream"
@@ -49,27 +49,30 @@ class ControlSource(DataSource):
         Spark calls this when the query starts, and again to read rows.
 
         Raises:
-            CheckpointError: the checkpoint is not on a mounted file system, or its last batch was
-                not planned with this operator.
+            CheckpointError: the checkpoint is on storage that Python cannot reach, or its last
+                batch was not planned with this operator.
         """
-        name, folder = self.options["name"], Path(self.options[MAILBOX_OPTION])
+        folder = Path(self.options[MAILBOX_OPTION])
         mailbox = Mailbox(folder)
+        operator = Operator(self.options["name"], mailbox.read_access())
         location = mailbox.read_location()
         # While another query runs, this may be its location; that query is refused later.
         if location is not None and not mailbox.is_claimed():
-            home = Home(location, name)
+            home = Home(location, operator)
+            home.check_presence()
             last = home.find_next_batch() - 1
             if last >= 0:
                 home.find_epoch_of(last)
-        return ControlReader(schema, name, folder)
+        return ControlReader(schema, operator, folder)
 
 
 class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans each batch's epoch, by what the driver writes into the mailbox in a folder."""
 
-    def __init__(self, schema: StructType, name: str, folder: Path) -> None:
+    def __init__(self, schema: StructType, operator: Operator, folder: Path) -> None:
         self._schema = schema
-        self._name = name
+        self._operator = operator
+        self._name = operator.name
         self._mailbox = Mailbox(folder)
         # An earlier run with this mailbox may have had another checkpoint.
         self._before = self._mailbox.read_version()
@@ -104,7 +107,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Without data, Spark calls this a hundred times a second.
         if seen == self._idle:
             return start
-        home = Home(checkpoint, self._name)
+        home = Home(checkpoint, self._operator)
         batch = home.find_next_batch()
         epoch = home.read_epoch(start["table"])
         new = advance_epoch(epoch, self._relax(wish), exports, batch)
@@ -186,7 +189,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """One row for each owner that has work, even without data."""
-        context = BatchContext(self._name)
+        context = BatchContext(self._operator)
         encoding = KeyEncoding(StructType(self._schema.fields[1:]))
         for key, route in find_owners(context.epoch):
             yield (route, *encoding.read(key))

@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark import TaskContext
@@ -18,18 +19,19 @@ from pyspark import TaskContext
 from balancedstream.core.keys.epochs import Epoch, parse_epoch
 from balancedstream.core.logs import MARK, parse_offsets
 from balancedstream.errors import CheckpointError, InvalidInputError
-from balancedstream.keyed.stores import MountedStore, Store, Upload
+from balancedstream.keyed.objectstores import Access, open_store
+from balancedstream.keyed.stores import Upload
 from balancedstream.workers.names import (
     BATCH_PROPERTY,
     CHECKPOINT_PROPERTY,
     QUERY_NAME_PROPERTY,
     RUN_PROPERTY,
-    find_folder,
 )
 
 DEFAULT_NAME = "keys"
 """Of an operator that is not given one."""
 
+_METADATA = "metadata"
 _OFFSETS = "offsets"
 
 KEPT_EPOCHS = 100
@@ -46,6 +48,19 @@ def describe_offset(name: str, table: str, number: int) -> dict[str, Any]:
     return {MARK: name, "epoch": number, "table": table}
 
 
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What driver, control source and tasks know of a `balanced(...)`.
+
+    Attributes:
+        name: within its query.
+        access: to the object store that the checkpoint may be on.
+    """
+
+    name: str = DEFAULT_NAME
+    access: Access = field(default_factory=Access)
+
+
 Reaching = Callable[[], AbstractContextManager[None]]
 """Around a use of the storage: turns its failure into a CheckpointError."""
 
@@ -54,15 +69,32 @@ class Home:
     """An operator's folder on the checkpoint's storage.
 
     Raises:
-        CheckpointError: the checkpoint is not on a mounted file system.
+        CheckpointError: the checkpoint is on storage that Python cannot reach.
     """
 
-    def __init__(self, checkpoint: str, name: str) -> None:
+    def __init__(self, checkpoint: str, operator: Operator) -> None:
         self._checkpoint = checkpoint
-        self._store = _open_store(checkpoint)
-        self._name = name
-        self._epochs = f"balancedstream/{name}/epochs"
-        self._handoffs = f"balancedstream/{name}/handoffs"
+        self._store = open_store(checkpoint, operator.access)
+        self._name = operator.name
+        self._epochs = f"balancedstream/{operator.name}/epochs"
+        self._handoffs = f"balancedstream/{operator.name}/handoffs"
+
+    def check_presence(self) -> None:
+        """Checks that this is the checkpoint that Spark writes to, once Spark has begun to.
+
+        Raises:
+            CheckpointError: it is not, or the storage cannot be reached.
+        """
+        try:
+            with self._reaching(_METADATA):
+                self._store.read(_METADATA)
+        except FileNotFoundError as error:
+            message = (
+                f"{self._store.locate(_METADATA)} was written by Spark, and Python does not find "
+                "it; no row was processed: have Python reach the same storage as Spark, with the "
+                "settings that docs/key-assignment.md lists"
+            )
+            raise CheckpointError(message) from error
 
     def find_next_batch(self) -> int:
         """The micro-batch that is planned next: Spark writes the offsets of a batch to plan it."""
@@ -314,7 +346,7 @@ class BatchContext:
         CheckpointError: the query was not started in the session that `balanced` was called in.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, operator: Operator) -> None:
         task: Any = TaskContext.get()
         self.batch = int(task.getLocalProperty(BATCH_PROPERTY) or 0)
         self.query: str = task.getLocalProperty(QUERY_NAME_PROPERTY) or ""
@@ -329,8 +361,8 @@ class BatchContext:
                 "balanced(...) was called in"
             )
             raise CheckpointError(message)
-        self.home = Home(self.checkpoint, name)
-        self.table, self.epoch = self._read_epoch_once(name)
+        self.home = Home(self.checkpoint, operator)
+        self.table, self.epoch = self._read_epoch_once(operator.name)
 
     def _read_epoch_once(self, name: str) -> tuple[str, Epoch]:
         """Reads the epoch once for all tasks of a batch in one worker."""
@@ -343,15 +375,3 @@ class BatchContext:
 
 
 _epochs: dict[tuple[str, str, str, int], tuple[str, Epoch]] = {}
-
-
-def _open_store(checkpoint: str) -> Store:
-    found = find_folder(checkpoint)
-    if found is None:
-        message = (
-            f"the checkpoint {checkpoint} is not on a mounted file system, where balanced(...) "
-            "keeps the state that is handed over; no row was processed: put the checkpoint on "
-            "shared storage that is mounted (a volume claim), or leave out balanced(...)"
-        )
-        raise CheckpointError(message)
-    return MountedStore(found)

@@ -113,6 +113,6 @@ class _DurableFile:
         self._stream.write(content)
 
     def close(self) -> None:
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-        self._stream.close()
+        with self._stream:
+            self._stream.flush()
+            os.fsync(self._stream.fileno())

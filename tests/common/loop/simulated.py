@@ -31,6 +31,7 @@ from balancedstream.keyed import processors
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import MovableProcessor, StripRows
 from balancedstream.keyed.source import find_owners
+from balancedstream.keyed.storage import Operator
 
 PARTITIONS = 3
 ENCODING = KeyEncoding(StructType().add("key", StringType()))
@@ -125,7 +126,7 @@ class Task:
         reports: Any = SimpleNamespace(add=self._reports.extend)
         self._processor = MovableProcessor(
             CountingProcessor(),
-            "keys",
+            Operator(),
             ENCODING,
             "ProcessingTime",
             reports,

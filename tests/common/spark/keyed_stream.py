@@ -19,7 +19,7 @@ from balancedstream.engine.events import BatchFinished, StatefulOperator
 from balancedstream.keyed.control import KeyControl
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.mailbox import Mailbox
-from balancedstream.keyed.storage import Home, describe_offset
+from balancedstream.keyed.storage import Home, Operator, describe_offset
 from balancedstream.loop.reassigning import KeyReassigner
 from balancedstream.metrics.exporter import Exporter
 from balancedstream.record.history import History
@@ -47,7 +47,7 @@ class Stream:
         types = key_types or (StringType(),)
         fields = [StructField(f"k{at}", of_type) for at, of_type in enumerate(types)]
         encoding = KeyEncoding(StructType(fields))
-        self.control = KeyControl(context, "keys", encoding)
+        self.control = KeyControl(context, Operator(), encoding)
         self.batch = -1
         self.run_id = "r"
 
@@ -57,7 +57,7 @@ class Stream:
     def run_batch(self, epoch: Epoch, hot: Mapping[str, tuple[int, float]] | None = None) -> None:
         """A batch with this epoch; hot keys are in a partition for so many seconds."""
         self.batch += 1
-        table = Home(str(self.folder), "keys").write_epoch(epoch)
+        table = Home(str(self.folder), Operator()).write_epoch(epoch)
         offset = json.dumps(describe_offset("keys", table, epoch.number))
         (self.folder / "offsets").mkdir(exist_ok=True)
         (self.folder / "offsets" / str(self.batch)).write_text(f"v1\n{{}}\n{offset}\n")

@@ -22,6 +22,7 @@ from balancedstream.core.keys.epochs import Epoch
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed import processors
 from balancedstream.keyed.processors import MovableProcessor, StripRows
+from balancedstream.keyed.storage import Operator
 
 # The last two were set back at midnight and by half an hour, Lisbon without summer time (1912).
 ZONES = (
@@ -197,7 +198,9 @@ def test_a_key_that_spark_may_confuse_is_not_handed_over(
     schema = StructType().add("at", spark.TimestampType())
     user: Any = Timed()
     strip = StripRows(schema, ("at",))
-    processor = MovableProcessor(user, "keys", encoding, "ProcessingTime", reports, strip, strip)
+    processor = MovableProcessor(
+        user, Operator(), encoding, "ProcessingTime", reports, strip, strip
+    )
     with (
         mock.patch.object(processors, "TaskContext", SimpleNamespace(get=object)),
         mock.patch.object(processors, "BatchContext", lambda name: context),  # noqa: PT008

@@ -18,7 +18,7 @@ from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.functions import MovableFunction
 from balancedstream.keyed.packing import pack_state, unpack_state
 from balancedstream.keyed.processors import ROUTE_COLUMN, StripFrames
-from balancedstream.keyed.storage import Home
+from balancedstream.keyed.storage import Home, Operator
 
 ENCODING = KeyEncoding(StructType().add("user", StringType()))
 STATE = StructType().add("n", LongType())
@@ -55,7 +55,7 @@ def run(
     reports: list[Any] = []
     accumulator: Any = SimpleNamespace(add=reports.extend)
     strip = StripFrames(StructType().add("user", "string").add("n", "long"), ("user",))
-    movable = MovableFunction(function, "keys", ENCODING, timeout, accumulator, strip)
+    movable = MovableFunction(function, Operator(), ENCODING, timeout, accumulator, strip)
     # A control row where there are no others.
     frame = pd.DataFrame({"user": "de", "n": [1] * rows or [0], ROUTE_COLUMN: route})
     defined = held is not None
@@ -75,7 +75,7 @@ def run(
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    return Home(str(tmp_path), "keys")
+    return Home(str(tmp_path), Operator())
 
 
 def count_for_a_second(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructType
 from balancedstream.core.keys.epochs import Arrival, Epoch, Piece
 from balancedstream.keyed import routing
 from balancedstream.keyed.encoding import KeyEncoding
-from balancedstream.keyed.storage import BatchContext, Home, describe_offset
+from balancedstream.keyed.storage import BatchContext, Home, Operator, describe_offset
 from balancedstream.workers import garbage
 from balancedstream.workers.names import BATCH_PROPERTY, CHECKPOINT_PROPERTY, RUN_PROPERTY
 
@@ -27,7 +27,7 @@ class Worker:
 
     def __init__(self, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.checkpoint = checkpoint
-        self.home = Home(str(checkpoint), "keys")
+        self.home = Home(str(checkpoint), Operator())
         (checkpoint / "offsets").mkdir(parents=True)
         # While there is one, whoever makes another is given the same.
         monkeypatch.setattr(TaskContext, "_taskContext", None)
@@ -50,7 +50,7 @@ class Worker:
     def route(self, batch: int, *users: str | None) -> list[int]:
         self.begin(batch)
         # Spark gives each task a function of its own.
-        route = cloudpickle.loads(cloudpickle.dumps(routing._make_router("keys", ENCODING)))
+        route = cloudpickle.loads(cloudpickle.dumps(routing._make_router(Operator(), ENCODING)))
         routes: list[int] = route(pa.array(users, pa.string())).to_pylist()
         return routes
 
@@ -88,9 +88,9 @@ def test_a_task_is_told_who_arrives_and_who_is_asked_in_that_batch_alone(
     for batch in (1, 2):
         worker.plan(batch, table)
     worker.begin(1)
-    assert BatchContext("keys").epoch == epoch
+    assert BatchContext(Operator()).epoch == epoch
     worker.begin(2)
-    assert BatchContext("keys").epoch == Epoch(2, 1, {'"de"': 3}, touched=('"it"',), most=7)
+    assert BatchContext(Operator()).epoch == Epoch(2, 1, {'"de"': 3}, touched=('"it"',), most=7)
 
 
 def test_each_batch_and_each_checkpoint_is_routed_by_its_own_epoch(

@@ -17,7 +17,7 @@ from balancedstream.errors import CheckpointError, InvalidInputError
 from balancedstream.keyed import mailbox
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.keyed.source import ControlReader
-from balancedstream.keyed.storage import Home, describe_offset
+from balancedstream.keyed.storage import Home, Operator, describe_offset
 
 Offset = dict[str, Any]
 KEY = '"a"'
@@ -30,9 +30,9 @@ class Stream:
         self.checkpoint, mailbox = folder / "checkpoint", folder / "mailbox"
         (self.checkpoint / "offsets").mkdir(parents=True)
         mailbox.mkdir()
-        self.home = Home(str(self.checkpoint), "keys")
+        self.home = Home(str(self.checkpoint), Operator())
         self.driver = Mailbox(mailbox)
-        self.reader = ControlReader(StructType().add("route", "integer"), "keys", mailbox)
+        self.reader = ControlReader(StructType().add("route", "integer"), Operator(), mailbox)
         self.driver.write_checkpoint(str(self.checkpoint))
         self.offset: Offset = self.reader.initialOffset()
         self.batch = -1
@@ -123,7 +123,7 @@ def test_a_checkpoint_with_another_source_in_its_place_is_refused_before_a_row_i
 def test_it_is_refused_in_the_first_batch_too_when_no_task_has_told_where_the_checkpoint_is(
     tmp_path: Path,
 ) -> None:
-    reader = ControlReader(StructType().add("route", "integer"), "keys", tmp_path)
+    reader = ControlReader(StructType().add("route", "integer"), Operator(), tmp_path)
     with pytest.raises(CheckpointError, match="no row was processed"):
         reader.latestOffset({"clicks": {"0": 17}}, ReadAllAvailable())
     start = reader.initialOffset()
@@ -148,7 +148,7 @@ def test_two_queries_with_one_mailbox_do_not_both_plan(
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "True\n"
-        second = ControlReader(StructType().add("route", "integer"), "keys", folder)
+        second = ControlReader(StructType().add("route", "integer"), Operator(), folder)
         offset = second.initialOffset()
         monkeypatch.setattr(mailbox, "CLAIM_TIMEOUT_S", 0.1)
         with pytest.raises(InvalidInputError, match="another running query, or"):

@@ -15,6 +15,7 @@ from simulated_state import Handle, ListState, MapState, ValueState
 from balancedstream.errors import InvalidInputError
 from balancedstream.keyed import processors
 from balancedstream.keyed.processors import MovableProcessor, StripRows
+from balancedstream.keyed.storage import Operator
 from balancedstream.keyed.variables import EXPIRY_FIELD, Clock, RecordingHandle
 
 BORN_MS = 1_000
@@ -256,7 +257,7 @@ def test_initial_state_has_columns_of_its_own_and_lives_from_the_batch_that_it_c
     )
     strips = StripRows(columns, ("key",)), StripRows(initial, ("key",))
     modes = ENCODING, "ProcessingTime", mock.Mock()
-    movable = MovableProcessor(remembering, "keys", *modes, *strips)
+    movable = MovableProcessor(remembering, Operator(), *modes, *strips)
     context = mock.Mock(epoch=mock.Mock(arrivals={}, asked=(), touched=()))
     timers: Any = Timers(BORN_MS)
     later: Any = Timers(now_ms)

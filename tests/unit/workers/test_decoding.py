@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from balancedstream.keyed.encoding import KeyEncoding
 from balancedstream.keyed.processors import ROUTE_COLUMN, MovableProcessor, StripFrames, StripRows
+from balancedstream.keyed.storage import Operator
 from balancedstream.workers import decoding
 from balancedstream.workers.decoding import ROWS_AT_ONCE, decode_next_stream
 
@@ -130,7 +131,7 @@ def make_processor(strip: Any) -> MovableProcessor:
     encoding = KeyEncoding(StructType().add("n", "long"))
     reports = cast("Accumulator[Any]", None)
     user = cast("Any", SimpleNamespace())
-    return MovableProcessor(user, "keys", encoding, "none", reports, strip, strip)
+    return MovableProcessor(user, Operator(), encoding, "none", reports, strip, strip)
 
 
 def test_a_worker_decodes_ahead_where_a_processor_is_given_rows() -> None:

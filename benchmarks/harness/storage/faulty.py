@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from http.client import HTTPConnection
@@ -24,6 +25,7 @@ class FaultyStore(ThreadingHTTPServer):
 
     Attributes:
         refuses: says whether the next request is answered with 503.
+        refused_share: of requests that are answered so at other times, drawn one by one.
         delay_s: of each request.
         refused: requests so far that were.
     """
@@ -35,6 +37,7 @@ class FaultyStore(ThreadingHTTPServer):
         self.url = f"http://{address}:{self.server_port}"
         self.upstream = urlsplit(upstream).netloc
         self.refuses = False
+        self.refused_share = 0.0
         self.delay_s = 0.0
         self.refused = 0
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -55,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         time.sleep(self.server.delay_s)
-        if self.server.refuses:
+        if self.server.refuses or random.random() < self.server.refused_share:
             self.server.refused += 1
             self._answer(503, {"Content-Type": "application/xml"}, _BUSY)
             return
