@@ -2,10 +2,10 @@
 
 `run.py` starts it with the path of a JSON file: `runs` is a list of {kind, folder, inputs, seed};
 with `executors` they are disturbed, each by the schedule of its seed, and without undisturbed;
-`scheme` comes before the paths of their checkpoints, as Spark is told them. As soon as there is a
-file `pause_file` it begins no further run and ends. It prints JSON lines that say "started" once
-there is a session, and "begun" and "finished" for each run. A run that a SIGKILLed driver left
-behind is taken up where it stopped.
+the folder `local` has their checkpoints, and `location` is that folder as Spark is told it. As soon
+as there is a file `pause_file` it begins no further run and ends. It prints JSON lines that say
+"started" once there is a session, and "begun" and "finished" for each run. A run that a SIGKILLed
+driver left behind is taken up where it stopped.
 
 In the folder of a run, each query has `<query>/batches/<batch>.jsonl`, `<query>/state.txt` and
 `<query>/checkpoint`; a disturbed run has `happened.jsonl` as well.
@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ import balancedstream
 from balancedstream.engine.engine import SparkEngine
 
 PARTITIONS = 4
-QUERY_TIMEOUT_S = 240.0
+QUERY_TIMEOUT_S = 480.0
 END_FIELD = "ttlExpirationMs"
 """Spark's field with the end of a time to live."""
 
@@ -49,6 +50,22 @@ IDLE_S = 4
 """A query that never ends by itself is stopped when it has had nothing to do for this long."""
 
 START_TIMEOUT_S = 90.0
+
+
+@dataclass(frozen=True)
+class Root:
+    """A folder of this machine, and what Spark is told instead."""
+
+    local: str
+    location: str
+
+    def locate(self, path: Path) -> str:
+        """A path below it, as Spark is told it."""
+        return f"{self.location}{str(path).removeprefix(self.local)}"
+
+
+HERE = Root("", "")
+"""Spark is told every path as it is."""
 
 
 class HungError(Exception):
@@ -73,7 +90,8 @@ def main(path: Path) -> None:
         error = None
         try:
             if engine:
-                _run_disturbed(spark, engine, executors, job["scheme"], run)
+                root = Root(job["local"], job["location"])
+                _run_disturbed(spark, engine, executors, root, run)
             else:
                 _run(spark, run)
         except Exception as failure:
@@ -88,7 +106,7 @@ def _run_disturbed(
     spark: SparkSession,
     engine: SparkEngine,
     executors: int,
-    scheme: str,
+    root: Root,
     run: Mapping[str, Any],
 ) -> None:
     folder = Path(run["folder"])
@@ -100,14 +118,14 @@ def _run_disturbed(
         actions = _drop_done(actions)
     _wait_for_executors(engine, executors)
     keyed: list[Keyed] = []
-    queries = _start(spark, run, keyed, scheme)
+    queries = _start(spark, run, keyed, root)
     disturber = Disturber(spark, engine, actions, executors, log, keyed=keyed)
     disturber.start()
     try:
         _await(queries, run)
     finally:
         disturber.stop()
-    _read_state(spark, run, scheme)
+    _read_state(spark, run, root)
 
 
 def _drop_done(actions: tuple[Action, ...]) -> tuple[Action, ...]:
@@ -136,7 +154,7 @@ def _start(
     spark: SparkSession,
     run: Mapping[str, Any],
     keyed: list[Keyed] | None = None,
-    scheme: str = "",
+    root: Root = HERE,
 ) -> dict[str, StreamingQuery]:
     """Starts the queries; `keyed`, where given, gets the operators whose keys are reassigned."""
     started = {}
@@ -147,7 +165,7 @@ def _start(
         writer = (
             rows.writeStream.queryName(name)
             .outputMode(query.output_mode)
-            .option("checkpointLocation", f"{scheme}{folder / 'checkpoint'}")
+            .option("checkpointLocation", root.locate(folder / "checkpoint"))
             .foreachBatch(write_batches(folder / "batches"))
         )
         if query.trigger != "available-now":
@@ -249,13 +267,13 @@ def _is_idle(query: kinds.Query, run: Mapping[str, Any], name: str) -> bool:
     return bool(json.loads(read)["logOffset"] == files - 1)
 
 
-def _read_state(spark: SparkSession, run: Mapping[str, Any], scheme: str = "") -> None:
+def _read_state(spark: SparkSession, run: Mapping[str, Any], root: Root = HERE) -> None:
     """Writes down the final state of every stateful operator, as Spark's own reader gives it."""
     for name, query in kinds.KINDS[run["kind"]].items():
         folder = Path(run["folder"]) / name
         lines = []
         for options in query.states:
-            checkpoint = f"{scheme}{folder / 'checkpoint'}"
+            checkpoint = root.locate(folder / "checkpoint")
             if query.reassigned:
                 read = balancedstream.read_state(spark, checkpoint, **options)
                 rows = read.drop("partition_id")

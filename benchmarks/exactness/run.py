@@ -9,7 +9,8 @@ over several sittings:
     python benchmarks/exactness/run.py --seeds 0-19 --out exactness.jsonl
 
 With `--open-ms` every open of a file of the checkpoint takes that long: loads of state are late,
-and executors are killed in the middle of them.
+and executors are killed in the middle of them. With `--store` checkpoints are in an S3 server,
+which may be slow, or refuse some requests and now and then all; that needs Go and Maven.
 
 Exit status 1 if any schedule had another outcome than "equal".
 """
@@ -39,7 +40,7 @@ import inputs
 import kinds
 import pyspark
 from comparison import summarize, summarize_reassignments
-from harness.storage import SCHEME, build_slow_storage
+from harness.storage.checkpoints import STORES, Storage, open_storage
 from nexmark import events, files
 from outcomes import read_commit, read_lines, write_outcome
 
@@ -70,24 +71,25 @@ class Conditions:
         open_ms: what an open of a file of the checkpoint takes; 0 for the disk alone.
         slots: tasks at a time on an executor.
         scheduler: Spark's, FAIR or FIFO.
+        store: of the checkpoints, one of `checkpoints.STORES`.
     """
 
     open_ms: int = 0
     slots: int = 1
     scheduler: str = "FAIR"
+    store: str = "disk"
 
     @classmethod
     def read(cls, outcome: Mapping[str, Any]) -> Conditions:
         """Those of an outcome; one that lacks a field is of a run with its default."""
         return cls(**{f.name: outcome[f.name] for f in fields(cls) if f.name in outcome})
 
-    def set_up(self, work: Path) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         """Spark's settings."""
-        settings = {
+        return {
             "spark.executor.cores": str(self.slots),
             "spark.scheduler.mode": self.scheduler,
         }
-        return settings | (build_slow_storage(work, self.open_ms) if self.open_ms else {})
 
 
 class DriverError(Exception):
@@ -135,6 +137,7 @@ class Harness:
         out: file of outcomes.
         pause_file: while it exists, no schedule starts and no Spark runs.
         conditions: of disturbed runs.
+        storage: of their checkpoints, as the conditions say.
     """
 
     def __init__(
@@ -143,9 +146,10 @@ class Harness:
         out: Path,
         pause_file: Path | None,
         conditions: Conditions,
+        storage: Storage,
     ) -> None:
-        self._settings = conditions.set_up(work)
         self._conditions = conditions
+        self._storage = storage
         self._work = work
         self._out = out
         self._pause_file = pause_file
@@ -192,8 +196,9 @@ class Harness:
         ]
         job: dict[str, Any] = {
             "executors": EXECUTORS,
-            "settings": self._settings,
-            "scheme": f"{SCHEME}:" if self._conditions.open_ms else "",
+            "settings": self._conditions.describe() | dict(self._storage.settings),
+            "local": str(self._storage.folder),
+            "location": self._storage.location,
             "runs": runs,
         }
         if self._pause_file:
@@ -317,7 +322,7 @@ class Harness:
         return self._work / "undisturbed" / f"{kind}-{digest(cuts)}"
 
     def _folder(self, schedule: Schedule) -> Path:
-        return self._work / "schedules" / f"{schedule.kind}-{schedule.seed}"
+        return self._storage.folder / f"{schedule.kind}-{schedule.seed}"
 
 
 def digest(cuts: answers.Cuts) -> str:
@@ -361,6 +366,7 @@ def main() -> None:
     parser.add_argument("--open-ms", type=int, default=0, help="what an open of a file takes")
     parser.add_argument("--slots", type=int, default=1, help="tasks at a time on an executor")
     parser.add_argument("--scheduler", choices=["FAIR", "FIFO"], default="FAIR")
+    parser.add_argument("--store", choices=STORES, default="disk", help="of the checkpoints")
     args = parser.parse_args()
     # A sitting that is ended takes its driver with it.
     signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))
@@ -371,8 +377,9 @@ def main() -> None:
         work = (args.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        conditions = Conditions(args.open_ms, args.slots, args.scheduler)
-        good = Harness(work, args.out, args.pause_file, conditions).run(schedules)
+        conditions = Conditions(args.open_ms, args.slots, args.scheduler, args.store)
+        with open_storage(args.store, args.open_ms, work) as storage:
+            good = Harness(work, args.out, args.pause_file, conditions, storage).run(schedules)
     sys.exit(0 if good else 1)
 
 

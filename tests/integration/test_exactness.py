@@ -2,8 +2,9 @@
 
 One schedule of a kind of operator whose partitions are placed, one of a kind whose keys are
 reassigned and one of each of two NEXMark queries, with a fresh seed, printed. Executors have one,
-two or four cores, and Spark's scheduler is FAIR or FIFO.
-`benchmarks/exactness/run.py --kind KIND --seeds SEED` runs a schedule of this test again.
+two or four cores, and Spark's scheduler is FAIR or FIFO. One schedule of keys has its checkpoint in
+an object store, which may be slow or failing.
+`benchmarks/exactness/run.py --kind KIND --seeds SEED --store STORE` runs a schedule again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +49,8 @@ REASSIGNED = (
 
 QUERIES = tuple(f"nexmark-{name}" for name, query in nexmark.QUERIES.items())
 
+STORES = ("s3", "slow-s3", "failing-s3")
+
 TIMEOUT_S = 900.0
 
 pytestmark = pytest.mark.integration
@@ -80,10 +84,23 @@ def test_nexmark_answers_are_those_of_another_engine_under_a_random_schedule(
     run_schedules(set(drawn.sample(QUERIES, 2)), seed, drawn, tmp_path)
 
 
-def run_schedules(kinds: set[str], seed: int, drawn: random.Random, tmp_path: Path) -> None:
+@pytest.mark.turn
+@pytest.mark.skipif(not shutil.which("go"), reason="the S3 server is compiled with Go")
+def test_keys_are_exact_in_an_object_store_under_a_random_schedule(
+    seed: int, tmp_path: Path
+) -> None:
+    drawn = random.Random(seed)
+    store = drawn.choice(STORES)
+    print(f"store {store}")
+    run_schedules({drawn.choice(REASSIGNED)}, seed, drawn, tmp_path, store)
+
+
+def run_schedules(
+    kinds: set[str], seed: int, drawn: random.Random, tmp_path: Path, store: str = "disk"
+) -> None:
     """Runs a schedule of each kind and asserts that its answer is right."""
     slots, scheduler = drawn.choice(["1", "2", "4"]), drawn.choice(["FAIR", "FIFO"])
-    under = ("--slots", slots, "--scheduler", scheduler)
+    under = ("--slots", slots, "--scheduler", scheduler, "--store", store)
     chosen = [word for kind in sorted(kinds) for word in ("--kind", kind)]
     out = tmp_path / "outcomes.jsonl"
     outcomes = run_program("run.py", out, *chosen, *under, "--seeds", str(seed))

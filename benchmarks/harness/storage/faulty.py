@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def handle_any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self._read_body()
         time.sleep(self.server.delay_s)
         if self.server.refuses or random.random() < self.server.refused_share:
             self.server.refused += 1
@@ -68,11 +68,25 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in _forwarded(self.headers):
                 upstream.putheader(name, value)
+            if "Content-Length" not in self.headers and body:
+                upstream.putheader("Content-Length", str(len(body)))
             upstream.endheaders(body or None)
             answer = upstream.getresponse()
             self._answer(answer.status, dict(_forwarded(answer.headers)), answer.read())
         finally:
             upstream.close()
+
+    def _read_body(self) -> bytes:
+        """All of what was sent; pyarrow does not say before how much it is."""
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = b""
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return body
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = handle_any  # noqa: N815
 
