@@ -38,7 +38,7 @@ _SPOOLED_BYTES = 8 << 20
 
 _IN_VAIN = re.compile(
     "ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_CLIENT_TOKEN_ID"
-    r"|NO_SUCH_BUCKET|HTTP status 40[0134]\b"
+    r"|NO_SUCH_BUCKET|HTTP status 40[134]\b"
     "|PERMISSION_DENIED|UNAUTHENTICATED|AuthenticationFailed|AuthorizationFailure"
 )
 """Answers that asking again does not change."""
@@ -58,6 +58,7 @@ _S3A = tuple(
         "proxy.host",
         "proxy.password",
         "proxy.port",
+        "proxy.ssl.enabled",
         "proxy.username",
         "secret.key",
         "server-side-encryption-algorithm",
@@ -301,17 +302,16 @@ def _open_s3(settings: _Settings, bucket: str, path: str) -> Opening:
         options["region"] = region
     elif host and not of_aws and "AWS_REGION" not in os.environ:
         options["region"] = "us-east-1"  # what a store that has no regions wants to read
+    is_plain = find("connection.ssl.enabled").lower() == "false"
     if host not in ("", "s3.amazonaws.com"):
-        is_plain = find("connection.ssl.enabled").lower() == "false"
         options["scheme"] = scheme or ("http" if is_plain else "https")
         options["endpoint_override"] = host.rstrip("/")
         options["force_virtual_addressing"] = find("path.style.access").lower() != "true"
     if proxy := find("proxy.host"):
-        port = int(find("proxy.port") or 80)
         options["proxy_options"] = {
-            "scheme": "https" if port == 443 else "http",
+            "scheme": "https" if find("proxy.ssl.enabled").lower() == "true" else "http",
             "host": proxy,
-            "port": port,
+            "port": int(find("proxy.port") or (80 if is_plain else 443)),
             "username": find("proxy.username"),
             "password": find("proxy.password"),
         }
