@@ -15,6 +15,7 @@ from typing import Any
 from balancedstream.core.policy import Mode, Policy
 from balancedstream.core.wire.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
 from balancedstream.core.wire.plan import Answer
+from balancedstream.core.wire.stopping import Stopped
 from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import MAX_PARTITION_SERIES, Exporter
 from balancedstream_operator.api.resource import (
@@ -144,6 +145,9 @@ class VirtualCluster(Cluster):
     def try_pod(self, manifest: Manifest) -> None:
         """Every pod would be taken."""
 
+    def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """There are none."""
+
     def annotate(self, manifest: Manifest, name: str, value: str) -> None:
         """No controller has to be woken."""
 
@@ -201,6 +205,16 @@ class VirtualPlans(PlanChannel):
     def send_answer(self, answer: Answer) -> None:
         """Writes the answer."""
         self._cluster.write_data(answer_name(STREAM.name), ANSWER_KEY, answer.to_json())
+
+    def find_stop(self) -> str:
+        """Nobody asks for that here."""
+        return ""
+
+    def tell_stopped(self, stopped: Stopped) -> None:
+        """There is nothing to tell."""
+
+    def start_anew(self) -> None:
+        """Nothing has ended."""
 
 
 class VirtualPrometheus(Source):

@@ -260,6 +260,14 @@ class VirtualSpark(Engine):
         self._draining.add(executor)
         self._leaving.append(executor)
 
+    def find_checkpoints(self) -> tuple[str, ...]:
+        """That of its query, once it has committed a batch."""
+        return (f"/checkpoints/clicks/{self.query}",) if self.batches else ()
+
+    def end_queries(self) -> bool:
+        """Nobody asks for that here."""
+        return False
+
     def close(self) -> None:
         """Nothing is left."""
 

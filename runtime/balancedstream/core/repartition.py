@@ -171,6 +171,20 @@ def choose_step(found: Checkpoint, partitions: int) -> Step:
     return "verify" if partitions == found.partitions else "begin"
 
 
+def needs_repartition(found: Checkpoint) -> bool:
+    """Whether the query of a checkpoint that is still written to has state to repartition.
+
+    Raises:
+        RepartitionError: its state cannot be; the message says why.
+
+    >>> needs_repartition(Checkpoint(4, 3, {}, (), 6, 6, "2", (), True))
+    False
+    """
+    if found.operators:
+        _check_state(found)
+    return bool(found.operators)
+
+
 def check_undo(found: Checkpoint) -> None:
     """Checks that the last repartition can be undone.
 

@@ -32,6 +32,7 @@ from balancedstream.engine.events import (
 from balancedstream.engine.jvm.listener import introduce_executors
 from balancedstream.engine.measuring.batches import QueryRun
 from balancedstream.engine.measuring.losses import find_loss
+from balancedstream.engine.repartition.ends import QueryEnds
 from balancedstream.engine.session import labels
 from balancedstream.engine.session.limits import BOUND_MB, BOUNDED, find_memory_limits
 from balancedstream.engine.session.settings import (
@@ -79,6 +80,7 @@ class SparkEngine:
         self.memory_limits = find_memory_limits({**settings, **{k: v for k, v in of_session if v}})
         self.capabilities: Capabilities = check_capabilities(spark, acts=acts)
         self._listener: Any = self.capabilities.listener
+        self._ends = QueryEnds(spark)
         self._warm_up = WarmUp(spark, self.capabilities.rows, self._tell_warm)
 
     def executors(self) -> dict[str, int]:
@@ -279,6 +281,25 @@ class SparkEngine:
             return ""
         bytes_too = find_traits(self._spark.version).limits_bytes
         return bound_rows(self._listener, run.run_id, run.backlog, rows, bytes_too=bytes_too)
+
+    def find_checkpoints(self) -> tuple[str, ...]:
+        """Paths of the checkpoints whose state could be written anew, for other partitions.
+
+        None before every query has committed a batch.
+
+        Raises:
+            RepartitionError: that would be refused; the message says why.
+            UnsupportedSparkError: this Spark cannot.
+        """
+        return self._ends.find_checkpoints()
+
+    def end_queries(self) -> bool:
+        """Lets each query end after the batch that it is at; returns whether none runs any more.
+
+        To be called again and again, with a pause: a query that waits for its next trigger is
+        interrupted when it is seen between two batches twice.
+        """
+        return self._ends.end()
 
     def close(self) -> None:
         """Ends measuring and placing for good; tasks wait for their executor as they did before.

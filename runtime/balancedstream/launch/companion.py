@@ -22,6 +22,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from balancedstream.launch.attaching import Attachment
-    from balancedstream.loop.ports import PlanChannel
+    from balancedstream.launch.kubernetes import ClusterPlanChannel
     from balancedstream.metrics.exporter import Exporter
     from balancedstream.record.history import History
     from balancedstream.record.records import RunInfo
@@ -78,6 +79,9 @@ MOST_AGAIN = 200
 """A signal that finds the script at a line that it prints on a terminal comes again so much later,
 and so often. A terminal may stand still."""
 
+HELD_S = 0.5
+"""How often a script that has ended looks whether its process may end, too."""
+
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -103,7 +107,7 @@ class Companion:
         self._process = os.getpid()
         self._errors = sys.stderr
         self._exporter: Exporter | None = None
-        self._plans: PlanChannel | None = None
+        self._plans: ClusterPlanChannel | None = None
         self._open_view: Callable[[RunInfo], Spectator] | None = None
         self._view: Spectator | None = None
         self._session: SparkSession | None = None
@@ -243,6 +247,8 @@ class Companion:
         """The script is over, with its threads and its own handlers."""
         if os.getpid() != self._process:
             return
+        while self._plans is not None and self._plans.is_held():
+            time.sleep(HELD_S)
         # Nobody's impatience must cost the report.
         numbers = (signal.SIGINT, *SIGNALS)
         before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
@@ -304,6 +310,8 @@ class Companion:
         """Stops the queries, takes in their last batches, writes the report."""
         from balancedstream.report import publish_report  # noqa: PLC0415
 
+        if self._plans is not None:
+            self._plans.leave()
         with self._until_reported:
             self._while_alive(self._stop_queries)
             if self._attachment:

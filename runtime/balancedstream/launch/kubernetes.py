@@ -8,7 +8,9 @@ an expired token) leads to a fresh list after a pause with jitter, and the job r
 from __future__ import annotations
 
 import logging
+import os
 import random
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,13 +23,16 @@ from balancedstream.core.wire.objects import (
     ANSWER_KEY,
     APPLICATION_KEY,
     PLAN_KEY,
+    STOP_KEY,
+    STOPPED_KEY,
     answer_name,
     executor_selector,
     is_other_application,
     plan_name,
 )
 from balancedstream.core.wire.plan import Answer
-from balancedstream.errors import InvalidInputError
+from balancedstream.core.wire.stopping import Stopped, parse_stop
+from balancedstream.errors import BalancedStreamError, InvalidInputError
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +138,9 @@ class ClusterPlanChannel:
         self._lock = threading.Lock()
         self._plan: str | None = None
         self._answer: Answer | None = None
+        self._stop = ""
+        self._stopped: Stopped | None = None
+        self._leaves = False
         self._new_answer = threading.Event()
         self._closed = threading.Event()
         self._threads = [
@@ -164,6 +172,47 @@ class ClusterPlanChannel:
         with self._lock:
             self._answer = replace(answer, scales=self._scales)
         self._new_answer.set()
+
+    def find_stop(self) -> str:
+        """The request to end all queries that holds now, as JSON; empty for none."""
+        with self._lock:
+            return self._stop
+
+    def tell_stopped(self, stopped: Stopped) -> None:
+        """Sends how far that is, soon; nothing if the process is being ended."""
+        with self._lock:
+            if self._leaves:
+                return
+            self._stopped = stopped
+        self._new_answer.set()
+
+    def leave(self) -> None:
+        """From now on queries end because the process does, in the middle of their batches."""
+        with self._lock:
+            self._leaves = True
+
+    def start_anew(self) -> None:
+        """Ends the process as Kubernetes would; the container starts again."""
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def is_held(self) -> bool:
+        """Whether all queries have ended because that is asked for, and no new process may begin.
+
+        The state is written anew when the pod is gone. Until then a process that ended would be
+        started again, with its queries.
+        """
+        with self._lock:
+            text, stopped = self._stop, self._stopped
+        try:
+            asked = parse_stop(text) if text else None
+        except BalancedStreamError:
+            return False
+        return (
+            asked is not None
+            and stopped is not None
+            and stopped.checkpoints != ()
+            and (stopped.id == asked.id)
+        )
 
     def _loop(self, step: Callable[[], None]) -> None:
         while not self._closed.is_set():
@@ -205,6 +254,8 @@ class ClusterPlanChannel:
     def _take_in(self, config_map: Any) -> None:
         data = config_map.data or {}
         text = data.get(PLAN_KEY)
+        with self._lock:
+            self._stop = data.get(STOP_KEY, "")
         if text and not is_other_application(data.get(APPLICATION_KEY, ""), self._application):
             with self._lock:
                 self._plan = text
@@ -214,9 +265,8 @@ class ClusterPlanChannel:
 
         Answers are sent when they change, so nobody would, and the operator would wait for ever.
         """
-        with self._lock:
-            answer = self._answer
-        if answer is None:
+        wanted = self._read_wanted()
+        if not wanted:
             return
         try:
             found = self._api.read_namespaced_config_map(
@@ -229,17 +279,23 @@ class ClusterPlanChannel:
             if error.status == 404:
                 return
             raise
-        if (found.data or {}).get(ANSWER_KEY) != answer.to_json():
+        data = found.data or {}
+        if any(data.get(key) != text for key, text in wanted.items()):
             self._new_answer.set()
+
+    def _read_wanted(self) -> dict[str, str]:
+        """What the ConfigMap of the answer is to have."""
+        with self._lock:
+            answer, stopped = self._answer, self._stopped
+        wanted = {} if answer is None else {ANSWER_KEY: answer.to_json()}
+        return wanted | ({} if stopped is None else {STOPPED_KEY: stopped.to_json()})
 
     def _send_next_answer(self) -> None:
         self._new_answer.wait()
         self._new_answer.clear()
-        with self._lock:
-            answer = self._answer
-        if answer is None:
+        data = self._read_wanted()
+        if not data:
             return
-        data = {ANSWER_KEY: answer.to_json()}
         if self._application:
             data[APPLICATION_KEY] = self._application
         try:

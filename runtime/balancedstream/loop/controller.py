@@ -41,6 +41,7 @@ from balancedstream.loop.deciding import Decider
 from balancedstream.loop.following import Follower
 from balancedstream.loop.ports import Engine, FinishedBatch, PlanChannel, Planner
 from balancedstream.loop.realizing import Realizer
+from balancedstream.loop.stopping import Stopping
 from balancedstream.record.journal import Journal
 from balancedstream.record.records import BatchRecord, OperatorBatchLoad
 from balancedstream.shuffling.collecting import watch
@@ -123,7 +124,7 @@ class Controller:
         self._journal = journal
         self._realizer = Realizer(engine, journal)
         self._planner: Planner = (
-            Follower(self._realizer, plans, journal)
+            Follower(self._realizer, plans, journal, Stopping(engine, plans, journal))
             if plans
             else Decider(self._realizer, policy, journal, record, baseline_batches)
         )
@@ -182,6 +183,7 @@ class Controller:
                 except Exception as error:
                     if self._engine.is_connection_lost(error):
                         self._journal.end_application()
+                        self._planner.end_application()
                         return
                     self._failures += 1
                     log.exception("Spark was not reached: balancing goes on with the next call")
@@ -211,6 +213,7 @@ class Controller:
         if event is not None:
             self._take_in(event)
         if isinstance(event, ApplicationEnded):
+            self._planner.end_application()
             return True
         if self._stopping.is_set() and (event is None or time.monotonic() >= self._stop_by_s):
             return True

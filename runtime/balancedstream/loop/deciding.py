@@ -156,6 +156,9 @@ class Decider:
         if self._policy.admission.mode != "off" and not self._why_not_yet():
             self._admission.admit(scaling.bounds)
 
+    def end_application(self) -> None:
+        """Does nothing: there is nobody to tell."""
+
     def end_query(self, query: str) -> None:
         """Forgets a query that is over."""
         self._warm.discard(query)

@@ -16,6 +16,7 @@ from balancedstream.loop.admitting import Admission
 from balancedstream.loop.ports import FinishedBatch, PlanChannel
 from balancedstream.loop.realizing import PausedError, Realizer, Why
 from balancedstream.loop.sights import Sights
+from balancedstream.loop.stopping import Stopping
 from balancedstream.record.journal import Journal
 
 MIN_SIGHTS = 3
@@ -29,10 +30,14 @@ class Follower:
         realizer: gets the plans.
         plans: brings them.
         journal: records what came.
+        stopping: ends queries when that is asked for.
     """
 
-    def __init__(self, realizer: Realizer, plans: PlanChannel, journal: Journal) -> None:
+    def __init__(
+        self, realizer: Realizer, plans: PlanChannel, journal: Journal, stopping: Stopping
+    ) -> None:
         self._realizer = realizer
+        self._stopping = stopping
         self._plans = plans
         self._journal = journal
         self._unreadable = ""
@@ -48,6 +53,7 @@ class Follower:
         if text is not None:
             self._apply(text)
         self._answer()
+        self._stopping.look()
 
     def finish_batch(self, batch: FinishedBatch) -> None:
         """Serves what the batch cost, for the operator to decide on."""
@@ -109,6 +115,10 @@ class Follower:
         self._sights.end_query(query)
         self._admission.end_query(query)
         self._wanted.pop(query, None)
+
+    def end_application(self) -> None:
+        """Tells the operator if it has asked for that."""
+        self._stopping.end()
 
     def _apply(self, text: str) -> None:
         self._unreadable = ""

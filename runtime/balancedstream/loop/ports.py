@@ -9,6 +9,7 @@ from typing import Protocol
 from balancedstream.core.memory.use import Memory, MemoryLimits
 from balancedstream.core.samples import SlotHolder
 from balancedstream.core.wire.plan import Answer
+from balancedstream.core.wire.stopping import Stopped
 from balancedstream.engine.events import BatchFinished, BatchPlanned, Event, RowsWaiting
 from balancedstream.record.records import BatchRecord
 
@@ -104,6 +105,21 @@ class Engine(Protocol):
     def give_locality_wait_back(self) -> None:
         """Tasks wait as they did before the first `set_locality_wait_s`."""
 
+    def find_checkpoints(self) -> tuple[str, ...]:
+        """Paths of the checkpoints whose state could be written anew, for other partitions.
+
+        None before every query has committed a batch.
+
+        Raises:
+            BalancedStreamError: that is refused; the message says why.
+        """
+
+    def end_queries(self) -> bool:
+        """Lets each query end after the batch that it is at; returns whether none runs any more.
+
+        To be called again and again, with a pause.
+        """
+
     def close(self) -> None:
         """Ends measuring and placing for good; nothing of the loop is left in the application."""
 
@@ -119,6 +135,15 @@ class PlanChannel(Protocol):
 
     def send_answer(self, answer: Answer) -> None:
         """Sends an answer soon; it replaces one that was not sent yet."""
+
+    def find_stop(self) -> str:
+        """The request to end all queries that holds now, as JSON; empty for none."""
+
+    def tell_stopped(self, stopped: Stopped) -> None:
+        """Sends how far that is, soon."""
+
+    def start_anew(self) -> None:
+        """Ends the process, whose queries have ended and are wanted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +193,6 @@ class Planner(Protocol):
 
     def end_query(self, query: str) -> None:
         """A query is over."""
+
+    def end_application(self) -> None:
+        """The application is over, with all queries."""

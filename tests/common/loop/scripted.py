@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from balancedstream.core.memory.use import MemoryLimits
 from balancedstream.core.samples import SlotHolder
 from balancedstream.core.wire.plan import Answer, Plan
+from balancedstream.core.wire.stopping import Stopped
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
@@ -51,6 +52,8 @@ class ScriptedEngine(Engine):
         self.wait_s: float | None = None
         self.own_wait = ""
         self.memory_limits = MemoryLimits()
+        self.checkpoints: list[tuple[str, ...] | Exception] = []
+        self.ends: list[bool] = []
 
     def wait(self, timeout_s: float) -> Event | None:
         event = next(self._events, ApplicationEnded())
@@ -119,6 +122,15 @@ class ScriptedEngine(Engine):
         self.counts.append(count)
         return True
 
+    def find_checkpoints(self) -> tuple[str, ...]:
+        found = self.checkpoints.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def end_queries(self) -> bool:
+        return self.ends.pop(0)
+
     def is_connection_lost(self, error: Exception) -> bool:
         return False
 
@@ -138,6 +150,9 @@ class ScriptedPlans(PlanChannel):
     def __init__(self, *plans: str | Plan | None) -> None:
         self._plans = [p.to_json() if isinstance(p, Plan) else p for p in plans]
         self.answers: list[Answer] = []
+        self.stop = ""
+        self.stopped: list[Stopped] = []
+        self.starts_anew = 0
 
     def take_plan(self) -> str | None:
         return self._plans.pop(0) if self._plans else None
@@ -147,6 +162,15 @@ class ScriptedPlans(PlanChannel):
 
     def send_answer(self, answer: Answer) -> None:
         self.answers.append(answer)
+
+    def find_stop(self) -> str:
+        return self.stop
+
+    def tell_stopped(self, stopped: Stopped) -> None:
+        self.stopped.append(stopped)
+
+    def start_anew(self) -> None:
+        self.starts_anew += 1
 
 
 class RecordingSpectator(Spectator):

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING
 from simulation.running import RunFailedError, run_loop
 
 from balancedstream.core.policy import Policy
-from balancedstream.core.wire.objects import ANSWER_KEY, PLAN_KEY, answer_name, plan_name
+from balancedstream.core.wire.objects import (
+    ANSWER_KEY,
+    PLAN_KEY,
+    STOP_KEY,
+    STOPPED_KEY,
+    answer_name,
+    plan_name,
+)
 from balancedstream.core.wire.plan import Answer
+from balancedstream.core.wire.stopping import Stopped
 from balancedstream.loop.ports import PlanChannel
 from balancedstream.metrics.exporter import Exporter
 from balancedstream_operator.api.resource import Manifest
@@ -38,6 +46,8 @@ class WatchedPlans(PlanChannel):
         self._chance = chance
         self._plan: str | None = None
         self._answer: Answer | None = None
+        self._stop = ""
+        self._stopped: Stopped | None = None
         self._sending = False
         self._closed = False
         self._last_event_s = 0.0
@@ -61,6 +71,25 @@ class WatchedPlans(PlanChannel):
         self._answer = answer
         self._send_in(self._chance.uniform(0.0, 1.0))
 
+    def find_stop(self) -> str:
+        """The request to end all queries that holds now."""
+        return self._stop
+
+    def tell_stopped(self, stopped: Stopped) -> None:
+        """Sends how far that is, as an answer."""
+        if not self._closed:
+            self._world.oracles.note(f"the driver says {stopped}")
+            self._stopped = stopped
+            self._send_in(self._chance.uniform(0.0, 1.0))
+
+    def start_anew(self) -> None:
+        """The process ends, and its container starts again."""
+        self._world.call_in(0.0, self._crash)
+
+    def _crash(self) -> None:
+        if not self._closed:
+            self._world.nodes.crash()
+
     def _is_cut(self) -> bool:
         weather = self._world.weather
         return weather.driver_cut or weather.api_down
@@ -77,8 +106,14 @@ class WatchedPlans(PlanChannel):
         if found is not None:
             self._take_in(found)
         answered = self._world.api.get("ConfigMap", answer_name(self._world.stream.name)) or {}
-        if self._answer and (answered.get("data") or {}).get(ANSWER_KEY) != self._answer.to_json():
+        data, wanted = answered.get("data") or {}, self._read_wanted()
+        if any(data.get(key) != text for key, text in wanted.items()):
             self._send_in(0.0)
+
+    def _read_wanted(self) -> dict[str, str]:
+        """What the ConfigMap of the answer is to have."""
+        wanted = {ANSWER_KEY: self._answer.to_json()} if self._answer else {}
+        return wanted | ({STOPPED_KEY: self._stopped.to_json()} if self._stopped else {})
 
     def _note(self, what: str, manifest: Manifest) -> None:
         weather = self._world.weather
@@ -95,9 +130,12 @@ class WatchedPlans(PlanChannel):
             self._world.call_at(self._last_event_s, lambda: self._take_in(manifest))
 
     def _take_in(self, manifest: Manifest) -> None:
-        text = (manifest.get("data") or {}).get(PLAN_KEY)
-        if text and not self._closed:
-            self._plan = text
+        if self._closed:
+            return
+        data = manifest.get("data") or {}
+        self._stop = data.get(STOP_KEY, "")
+        if data.get(PLAN_KEY):
+            self._plan = data[PLAN_KEY]
 
     def _send_in(self, delay_s: float) -> None:
         if not self._sending:
@@ -106,13 +144,15 @@ class WatchedPlans(PlanChannel):
 
     def _send(self) -> None:
         self._sending = False
-        if self._closed or self._answer is None:
+        wanted = self._read_wanted()
+        if self._closed or not wanted:
             return
         name = answer_name(self._world.stream.name)
         if self._is_cut() or self._world.api.get("ConfigMap", name) is None:
             self._send_in(self._chance.uniform(*PAUSE_S))
             return
-        self._world.api.change("ConfigMap", name, data={ANSWER_KEY: self._answer.to_json()})
+        data = (self._world.api.get("ConfigMap", name) or {}).get("data") or {}
+        self._world.api.change("ConfigMap", name, data={**data, **wanted})
 
 
 class Driver:

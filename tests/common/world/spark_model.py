@@ -66,6 +66,7 @@ class Application(VirtualSpark):
 
     Attributes:
         at_start: executors that it asks for until somebody wants another number.
+        ends: whether no batch begins any more.
         killed: whether the driver's process has ended.
     """
 
@@ -83,6 +84,7 @@ class Application(VirtualSpark):
         self._is_waiting = False
         self.target = 0
         self.at_start = executors
+        self.ends = False
         self.killed = False
         self.watch_sources(wanted=True)
         self._behind_since_s: float | None = None
@@ -98,7 +100,7 @@ class Application(VirtualSpark):
         if self._lost:
             executor, reason = self._lost.pop(0)
             return ExecutorRemoved(executor, reason)
-        if self._cores:
+        if self._cores and not (self.ends and not self._pending):
             event = super().wait(timeout_s)
             if isinstance(event, BatchFinished):
                 self._commit(event)
@@ -113,6 +115,18 @@ class Application(VirtualSpark):
     def query(self) -> str:
         """The query whose turn it is."""
         return self._turn
+
+    def find_checkpoints(self) -> tuple[str, ...]:
+        """Those of all queries, once each has committed a batch."""
+        known = self._world.checkpoints
+        if not all(progress.batches for progress in known.values()):
+            return ()
+        return tuple(f"/checkpoints/clicks/{query}" for query in sorted(known))
+
+    def end_queries(self) -> bool:
+        """The batch that runs is the last one of any query, for their batches take turns."""
+        self.ends = True
+        return not self._pending
 
     def can_prepare(self) -> bool:
         """Whether moves load state ahead in this schedule."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +13,15 @@ import pytest
 from kubernetes import client, config
 from plan_server import CUT, PlanServer
 
-from balancedstream.core.wire.objects import ANSWER_KEY, APPLICATION_KEY, PLAN_KEY
+from balancedstream.core.wire.objects import (
+    ANSWER_KEY,
+    APPLICATION_KEY,
+    PLAN_KEY,
+    STOP_KEY,
+    STOPPED_KEY,
+)
 from balancedstream.core.wire.plan import Answer, parse_answer
+from balancedstream.core.wire.stopping import Stop, Stopped
 from balancedstream.errors import InvalidInputError
 from balancedstream.launch import kubernetes as incluster
 from balancedstream.launch.kubernetes import (
@@ -366,3 +375,54 @@ def test_nothing_is_sent_where_there_is_nothing_to_answer(
     wait_until(server.watches)
     channel.close()
     assert server.patches() == []
+
+
+# --- requests to end all queries ---
+
+
+def test_a_request_to_stop_holds_the_process_from_the_end_of_its_queries_until_it_is_withdrawn(
+    server: PlanServer, channel: ClusterPlanChannel
+) -> None:
+    asked = Stop("a", 16)
+    server.data = {PLAN_KEY: "p", STOP_KEY: asked.to_json()}
+    server.say_bytes(CUT)
+    wait_until(lambda: channel.find_stop() == asked.to_json())
+    channel.tell_stopped(Stopped("a"))
+    assert not channel.is_held()
+    channel.tell_stopped(Stopped("a", checkpoints=("/c",), done=True))
+    assert channel.is_held()
+    server.data = {PLAN_KEY: "p"}
+    server.say_bytes(CUT)
+    wait_until(lambda: not channel.find_stop())
+    assert not channel.is_held()
+
+
+def test_how_far_a_stop_is_stands_beside_the_answer(
+    server: PlanServer, channel: ClusterPlanChannel
+) -> None:
+    channel.send_answer(Answer(7))
+    wait_until(server.patches)
+    stopped = Stopped("a", refused="no")
+    channel.tell_stopped(stopped)
+    wait_until(lambda: len(server.patches()) == 2)
+    data = server.patches()[1].body["data"]
+    assert (parse_answer(data[ANSWER_KEY]), data[STOPPED_KEY]) == (Answer(7), stopped.to_json())
+
+
+def test_a_process_that_is_being_ended_does_not_say_that_its_queries_ended_between_batches(
+    server: PlanServer, channel: ClusterPlanChannel
+) -> None:
+    channel.leave()
+    channel.tell_stopped(Stopped("a", checkpoints=("/c",), done=True))
+    channel.send_answer(Answer(7))
+    wait_until(server.patches)
+    assert [*server.patches()[0].body["data"]] == [ANSWER_KEY]
+
+
+def test_a_driver_that_is_to_start_anew_ends_as_kubernetes_would_end_it(
+    channel: ClusterPlanChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda _, number: sent.append(number))
+    channel.start_anew()
+    assert sent == [signal.SIGTERM]

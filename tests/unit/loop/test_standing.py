@@ -13,6 +13,7 @@ from balancedstream.engine.events import BatchFinished, BatchPlanned, RowsWaitin
 from balancedstream.loop.following import Follower
 from balancedstream.loop.ports import FinishedBatch
 from balancedstream.loop.realizing import Realizer
+from balancedstream.loop.stopping import Stopping
 from balancedstream.metrics.exporter import Exporter
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
@@ -42,7 +43,9 @@ class Driver:
         journal = Journal(self.history, self.spectator, Exporter(), lambda: 0.0)
         self.realizer = Realizer(self.engine, journal)
         self.plans = ScriptedPlans(first)
-        self.follower = Follower(self.realizer, self.plans, journal)
+        self.follower = Follower(
+            self.realizer, self.plans, journal, Stopping(self.engine, self.plans, journal)
+        )
         self.follower.look_for_plans()
         self.at_s, self.waiting = 30.0, waiting
         self.begin()

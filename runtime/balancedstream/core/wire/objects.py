@@ -11,6 +11,12 @@ PLAN_KEY = "plan.json"
 ANSWER_KEY = "answer.json"
 """Key of the answer in its ConfigMap."""
 
+STOP_KEY = "stop.json"
+"""Key beside the plan: the driver is to end its queries at the edges of their batches."""
+
+STOPPED_KEY = "stopped.json"
+"""Key beside the answer: how far it is with that."""
+
 APPLICATION_KEY = "application"
 """Key of the Spark application that a plan is for, or an answer is of; absent if it is not told.
 
