@@ -225,7 +225,10 @@ def _build_parser() -> argparse.ArgumentParser:
         "status is 2 if it was refused or not finished, and a sentence says what is there.",
     )
     repartition.add_argument(
-        "checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation, on this machine"
+        "checkpoints",
+        nargs="+",
+        metavar="CHECKPOINT",
+        help="the query's checkpointLocation, on this machine; of several, one after the other",
     )
     wanted = repartition.add_mutually_exclusive_group(required=True)
     wanted.add_argument(
@@ -313,7 +316,7 @@ def _repartition(arguments: argparse.Namespace) -> int:
     try:
         from balancedstream.launch.repartition import (  # noqa: PLC0415
             RepartitionOptions,
-            repartition,
+            repartition_each,
         )
     except ModuleNotFoundError as error:
         message = (
@@ -322,14 +325,17 @@ def _repartition(arguments: argparse.Namespace) -> int:
         )
         raise MissingPackageError(message) from error
 
-    repartition(
-        RepartitionOptions(
-            checkpoint=arguments.checkpoint,
-            partitions=arguments.partitions or 0,
-            dry_run=arguments.dry_run,
-            undo=arguments.undo,
-            sample_above_bytes=sample_above_bytes,
-        )
+    repartition_each(
+        [
+            RepartitionOptions(
+                checkpoint=checkpoint,
+                partitions=arguments.partitions or 0,
+                dry_run=arguments.dry_run,
+                undo=arguments.undo,
+                sample_above_bytes=sample_above_bytes,
+            )
+            for checkpoint in arguments.checkpoints
+        ]
     )
     return 0
 

@@ -29,6 +29,7 @@ PER_NAMESPACE = {
     *all_of("rbac.authorization.k8s.io", "roles", "get list watch create patch update"),
     *all_of("rbac.authorization.k8s.io", "rolebindings", "get list watch create patch update"),
     *all_of("policy", "poddisruptionbudgets", "get list watch create patch update"),
+    *all_of("batch", "jobs", "get create patch delete"),
     *all_of("", "pods", "get list watch create delete deletecollection"),
     *all_of("", "secrets", "create"),
     *all_of("", "persistentvolumeclaims", "create"),

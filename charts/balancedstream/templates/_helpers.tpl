@@ -146,6 +146,11 @@ annotations:
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [create]
+# Jobs that write a stream's state anew, for another number of state partitions. One of an earlier
+# change is deleted before the next.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, create, patch, delete]
 # Whether the driver of an application that another operator runs needs a Role (spec.targetRef).
 - apiGroups: [authorization.k8s.io]
   resources: [localsubjectaccessreviews]

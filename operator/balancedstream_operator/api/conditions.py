@@ -158,7 +158,11 @@ KINDS = (
                 "repartition before the costly step; raise a limit of rows (maxOffsetsPerTrigger) "
                 "that the message names."
             ),
-            "PartitionBound": "Start a new checkpoint with a higher spark.sql.shuffle.partitions.",
+            "PartitionBound": (
+                "Change spec.partitions: the stream stands still while its state is written anew. "
+                "With targetRef, or before Spark 4.2, start a new checkpoint with a higher "
+                "spark.sql.shuffle.partitions."
+            ),
             "DriverBound": (
                 "Use larger and fewer batches (a longer trigger interval), or do less on the "
                 "driver."
@@ -190,6 +194,22 @@ KINDS = (
                 'balancedstream.io/restart="$(date)".'
             ),
             "DriverSilent": "The driver's log says why it cannot reach the API server.",
+        },
+    ),
+    REPARTITIONING := ConditionKind("Repartitioning", quiet="False"),
+    PARTITIONS_AS_ASKED := ConditionKind(
+        "PartitionsAsAsked",
+        quiet="True",
+        attention="False",
+        remedies={
+            "Refused": (
+                "Do what the message says, then set spec.partitions back, and again to the number; "
+                "or leave the old one."
+            ),
+            "Failed": (
+                "Read the message; the log of Job NAME-repartition has more. To try again, set "
+                "spec.partitions back, and again to the number."
+            ),
         },
     ),
     SUSPENDED := ConditionKind("Suspended", quiet="False", remedies={"": "Set it back."}),

@@ -141,11 +141,6 @@ class StreamSpec:
             "targetRef cannot come or go: create a new BalancedStream",
         ),
         rule(
-            "has(self.partitions) == has(oldSelf.partitions) && "
-            "(!has(self.partitions) || self.partitions == oldSelf.partitions)",
-            "partitions cannot change: Spark fixes their number in the checkpoint",
-        ),
-        rule(
             "has(self.checkpoints) == has(oldSelf.checkpoints) && "
             "(!has(self.checkpoints) || self.checkpoints == oldSelf.checkpoints)",
             "checkpoints cannot change: the new ones would not have the state; "
@@ -248,10 +243,11 @@ class StreamSpec:
         int | None,
         Number(
             "Number of state partitions; defaults to at least eight for each core of "
-            "executors.max. Cannot change later.",
+            "executors.max. A change stops the stream while its state is written anew.",
             1,
             MAX_PARTITIONS,
             of_the_job=True,
+            restarts=False,
         ),
     ] = None
     balancing: Annotated[Mapping[str, Any], Knobs("When state partitions move.", "balance")] = (

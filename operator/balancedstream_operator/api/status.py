@@ -42,7 +42,7 @@ _FIRST_ROOM = 10
 UNMEASURED = "NoLongerMeasured"
 """The reason of the condition Running where batches ended when they were last measured."""
 
-DecisionKind = Literal["move", "scale", "advise", "refuse"]
+DecisionKind = Literal["move", "scale", "advise", "refuse", "repartition"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,30 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RepartitionStatus:
+    """Another number of state partitions, under way or over."""
+
+    before: Annotated[int, Figure("State partitions before.")] = 0
+    wanted: Annotated[int, Figure("State partitions that spec.partitions asked for.")] = 0
+    step: Annotated[
+        str,
+        Text("Stopping, Rewriting, Undoing, Starting, Done, Failed or Refused.", 64),
+    ] = ""
+    time: Annotated[str, Time("When it began.")] = ""
+    downtime_s: Annotated[
+        float | None, Figure("Time without a query, from its last batch to the next one.")
+    ] = None
+    message: Annotated[str, Text("What is done, or how it ended.", 2048, prose=True)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PastDecision:
     """A decision that changed something."""
 
     time: Annotated[str, Time("When it was made.")] = ""
-    kind: Annotated[str, Text("move, scale, advise, or refuse (an approval).", 64)] = ""
+    kind: Annotated[str, Text("move, scale, repartition, advise, or refuse (an approval).", 64)] = (
+        ""
+    )
     epoch: Annotated[int, Figure("Epoch of the plan that carries it out.")] = 0
     reason: Annotated[str, Text("Why it was made.", 2048, prose=True)] = ""
     effect: Annotated[str | None, Text("What was measured after it.", 1024, prose=True)] = None
@@ -173,7 +192,10 @@ class Status:
 
     phase: Annotated[
         str | None,
-        Text("Pending, Starting, Running, Suspended, Failing, Invalid or Deleting.", 64),
+        Text(
+            "Pending, Starting, Running, Suspended, Repartitioning, Failing, Invalid or Deleting.",
+            64,
+        ),
     ] = None
     reason: Annotated[
         str | None, Text("Why something changes, or why nothing does.", 4096, prose=True)
@@ -185,8 +207,10 @@ class Status:
     selector: Annotated[
         str | None, Text("Label selector of the executor pods, for the scale subresource.", 1024)
     ] = None
-    partitions: Annotated[
-        int | None, Figure("State partitions, chosen when the stream was created.")
+    partitions: Annotated[int | None, Figure("State partitions that there are.")] = None
+    repartition: Annotated[
+        RepartitionStatus | None,
+        Part("The last change of that number; absent before the first."),
     ] = None
     executors: Annotated[int | None, Figure("Executors that run tasks.")] = None
     desired_executors: Annotated[int | None, Figure("Executors that the stream should have.")] = (

@@ -14,6 +14,7 @@ from balancedstream_operator.api.resource import Manifest, Stream, belongs_to
 from balancedstream_operator.children.authentication import fill_secret
 from balancedstream_operator.children.checkpoints import find_conflict
 from balancedstream_operator.children.fingerprint import fingerprint
+from balancedstream_operator.children.pods import JOB_PODS
 from balancedstream_operator.errors import ConflictError, RefusedError, UnreachableError
 from balancedstream_operator.kube.clocks import choose_retry_s, has_passed
 from balancedstream_operator.kube.cluster import Cluster
@@ -136,6 +137,7 @@ class Applier:
     def _refuse_shared_checkpoint(self, resource: Mapping[str, Any]) -> None:
         pods = self._cluster.list_pods(self._stream.namespace, DRIVERS)
         labels = [pod["metadata"].get("labels") or {} for pod in pods]
+        pods += self._cluster.list_pods(self._stream.namespace, JOB_PODS)
         is_driven = any(found.get(STREAM_LABEL) == self._stream.name for found in labels)
         # A claim belongs to one namespace, but a URI is the same folder in all namespaces. Once a
         # stream has its driver, a pod elsewhere must not take the checkpoint from it.

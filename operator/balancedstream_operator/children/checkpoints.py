@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from balancedstream.core.wire.objects import STREAM_LABEL
 from balancedstream_operator.api.resource import KIND, Stream
-from balancedstream_operator.children.pods import CHECKPOINTS_DIR
+from balancedstream_operator.children.pods import CHECKPOINTS_DIR, UID_ANNOTATION, is_at_work
 
 _SCHEMES = {"s3": "s3a", "s3n": "s3a", "abfs": "abfss"}
 """Schemes of URIs that name the same store in Hadoop."""
@@ -38,9 +38,10 @@ def find_conflict(
     """Finds another stream or pod that has the checkpoint of a stream; None if there is none.
 
     The older of two streams has the checkpoint. The driver of a deleted stream has it until its pod
-    no longer exists.
+    no longer exists, and so has a Job that writes its state anew, even if the next stream has the
+    same name.
 
-    `driver_pods` are those of all namespaces that can reach the checkpoint.
+    `driver_pods` are those of all namespaces that can reach the checkpoint, with those of Jobs.
     """
     known = {resource["metadata"]["uid"]: resource for resource in resources}
     mine = known.get(stream.uid)
@@ -59,7 +60,10 @@ def find_conflict(
         metadata = pod["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         label = (metadata.get("labels") or {}).get(STREAM_LABEL)
-        if (namespace, label) == (stream.namespace, stream.name):
+        owner = (metadata.get("annotations") or {}).get(UID_ANNOTATION, stream.uid)
+        if owner == stream.uid and (namespace, label) == (stream.namespace, stream.name):
+            continue
+        if not is_at_work(pod):
             continue
         if _place_of_pod(pod) == place:
             message = f"pod {namespace}/{name}, which still exists, has the checkpoint {place}"

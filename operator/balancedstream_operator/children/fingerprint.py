@@ -12,10 +12,16 @@ from balancedstream_operator.api.schema import camel, list_restarting
 from balancedstream_operator.api.spec import StreamSpec
 
 
-def fingerprint_spec(spec: StreamSpec, restart: str) -> str:
+def fingerprint_spec(spec: StreamSpec, restart: str, partitions: int | None = None) -> str:
     """A fingerprint that changes with every field of a spec that needs a new driver.
 
     It does not change with the operator's release.
+
+    Args:
+        spec: of the stream.
+        restart: value of the annotation that asks for a new driver.
+        partitions: that the spec asked for when an older release, in which they could not change,
+            made the driver; None otherwise.
     """
     changes = list_restarting(spec)
     metrics = changes.pop("metrics", {})
@@ -29,7 +35,7 @@ def fingerprint_spec(spec: StreamSpec, restart: str) -> str:
         changes.pop("checkpoints", {}),
         changes.pop("spark_conf", {}),
         changes.pop("driver", {}),
-        changes.pop("partitions", None),
+        partitions,
         metrics.pop("hot_keys", spec.metrics.hot_keys),
         restart,
     ]

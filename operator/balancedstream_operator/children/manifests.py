@@ -30,9 +30,9 @@ from balancedstream_operator.children.spark_pods import makes_claims
 
 
 def build_children(
-    stream: Stream, spec: StreamSpec, partitions: int, restart: str = ""
+    stream: Stream, spec: StreamSpec, partitions: int, restart: str = "", *, runs: bool = True
 ) -> list[Manifest]:
-    """Every object of a stream, in the order to apply them."""
+    """Every object of a stream, in the order to apply them; its driver has a pod if it `runs`."""
     conf = build_spark_conf(stream, spec, partitions)
     account, own = driver_account(stream, spec), spec.driver.service_account
     claims = [_CLAIM_RULE] if makes_claims(conf) else []
@@ -46,12 +46,16 @@ def build_children(
         _config_map(stream, answer_name(stream.name)),
         _configuration(stream, spec, conf),
         _service(stream),
-        _stateful_set(stream, spec, build_driver_pod(stream, spec, conf, restart)),
+        _stateful_set(
+            stream,
+            build_driver_pod(stream, spec, conf, restart),
+            replicas=1 if runs and not spec.suspend else 0,
+        ),
     ]
-    return [_mark(child, spec) for child in children]
+    return [mark(child, spec) for child in children]
 
 
-def _mark(child: Manifest, spec: StreamSpec) -> Manifest:
+def mark(child: Manifest, spec: StreamSpec) -> Manifest:
     """The object with the labels and annotations that the spec sets on all objects."""
     metadata = dict(child["metadata"])
     metadata["labels"] = {**spec.labels, **metadata["labels"]}
@@ -70,7 +74,7 @@ def build_target_children(stream: Stream, account: str, spec: StreamSpec) -> lis
         _config_map(stream, plan_name(stream.name)),
         _config_map(stream, answer_name(stream.name)),
     ]
-    return [_mark(child, spec) for child in children]
+    return [mark(child, spec) for child in children]
 
 
 def build_plan(stream: Stream, data: Mapping[str, str], found: Mapping[str, Any]) -> Manifest:
@@ -87,14 +91,17 @@ def build_plan(stream: Stream, data: Mapping[str, str], found: Mapping[str, Any]
     return manifest | {"metadata": manifest["metadata"] | seen}
 
 
-def _object(stream: Stream, version: str, kind: str, name: str) -> Manifest:
+def build_object(
+    stream: Stream, version: str, kind: str, name: str, component: str = "driver"
+) -> Manifest:
+    """An object that a stream owns, without its content."""
     return {
         "apiVersion": version,
         "kind": kind,
         "metadata": {
             "name": name,
             "namespace": stream.namespace,
-            "labels": stream_labels(stream, "driver"),
+            "labels": stream_labels(stream, component),
             "ownerReferences": [
                 {
                     "apiVersion": API_VERSION,
@@ -114,24 +121,24 @@ def _driver_selector(stream: Stream) -> dict[str, str]:
 
 
 def _config_map(stream: Stream, name: str) -> Manifest:
-    return _object(stream, "v1", "ConfigMap", name)
+    return build_object(stream, "v1", "ConfigMap", name)
 
 
 def _service_account(stream: Stream, annotations: Mapping[str, str]) -> Manifest:
-    account = _object(stream, "v1", "ServiceAccount", driver_name(stream))
+    account = build_object(stream, "v1", "ServiceAccount", driver_name(stream))
     account["metadata"]["annotations"] = dict(annotations)
     return account | {"automountServiceAccountToken": False}
 
 
 def _secret(stream: Stream) -> Manifest:
     """The Secret without content: the operator adds random bytes at creation and forgets them."""
-    return _object(stream, "v1", "Secret", secret_name(stream)) | {"immutable": True}
+    return build_object(stream, "v1", "Secret", secret_name(stream)) | {"immutable": True}
 
 
 def _disruption_budget(stream: Stream, *, evictable: bool) -> Manifest:
     """The budget always exists: the operator has no right to delete it for an evictable driver."""
     name = driver_name(stream)
-    return _object(stream, "policy/v1", "PodDisruptionBudget", name) | {
+    return build_object(stream, "policy/v1", "PodDisruptionBudget", name) | {
         "spec": {
             "maxUnavailable": 1 if evictable else 0,
             "selector": {"matchLabels": _driver_selector(stream)},
@@ -181,13 +188,13 @@ def plan_rights(stream: Stream) -> dict[str, tuple[str, ...]]:
 
 
 def _role(stream: Stream, rules: list[Manifest]) -> Manifest:
-    role = _object(stream, "rbac.authorization.k8s.io/v1", "Role", driver_name(stream))
+    role = build_object(stream, "rbac.authorization.k8s.io/v1", "Role", driver_name(stream))
     return role | {"rules": rules}
 
 
 def _role_binding(stream: Stream, account: str) -> Manifest:
     name = driver_name(stream)
-    binding = _object(stream, "rbac.authorization.k8s.io/v1", "RoleBinding", name)
+    binding = build_object(stream, "rbac.authorization.k8s.io/v1", "RoleBinding", name)
     return binding | {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": stream.namespace}],
@@ -205,7 +212,7 @@ def _configuration(stream: Stream, spec: StreamSpec, conf: Mapping[str, str]) ->
 
 def _service(stream: Stream) -> Manifest:
     """The headless Service that a StatefulSet needs; it gives the driver a DNS name."""
-    return _object(stream, "v1", "Service", driver_name(stream)) | {
+    return build_object(stream, "v1", "Service", driver_name(stream)) | {
         "spec": {
             "clusterIP": "None",
             # Executors connect to their driver while it starts.
@@ -221,11 +228,11 @@ def _service(stream: Stream) -> Manifest:
     }
 
 
-def _stateful_set(stream: Stream, spec: StreamSpec, template: Manifest) -> Manifest:
+def _stateful_set(stream: Stream, template: Manifest, *, replicas: int) -> Manifest:
     name = driver_name(stream)
-    return _object(stream, "apps/v1", "StatefulSet", name) | {
+    return build_object(stream, "apps/v1", "StatefulSet", name) | {
         "spec": {
-            "replicas": 0 if spec.suspend else 1,
+            "replicas": replicas,
             "serviceName": name,
             "selector": {"matchLabels": _driver_selector(stream)},
             # A rolling update would wait forever for a pod with a bad image. The operator deletes

@@ -27,6 +27,12 @@ CONFIGURATION_ANNOTATION = f"{GROUP}/configuration"
 SPEC_ANNOTATION = f"{GROUP}/spec"
 """Annotation of the driver's pod: fingerprint of the spec's fields that need a new driver."""
 
+UID_ANNOTATION = f"{GROUP}/stream-uid"
+"""Annotation of a Job's pod: uid of its stream. One of the same name may have been made since."""
+
+JOB_PODS = "app.kubernetes.io/name=balancedstream-repartition"
+"""Label selector of the pods of all Jobs that write state anew."""
+
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 METRICS_PORT = 9404
@@ -99,8 +105,17 @@ def _pod_security(
     return {**_POD_SECURITY, "fsGroup": spec.fs_group, "fsGroupChangePolicy": "OnRootMismatch"}
 
 
+def is_at_work(pod: Mapping[str, Any]) -> bool:
+    """Whether a Job's pod may still change a checkpoint.
+
+    >>> is_at_work({"status": {"phase": "Succeeded"}}), is_at_work({"status": {}})
+    (False, True)
+    """
+    return (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
+
+
 def stream_labels(stream: Stream, component: str) -> dict[str, str]:
-    """Labels of an object of a stream; `component` is driver or executor."""
+    """Labels of an object of a stream; `component` is driver, executor or repartition."""
     return {
         "app.kubernetes.io/name": f"balancedstream-{component}",
         "app.kubernetes.io/instance": stream.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from balancedstream_operator.api.resource import (
@@ -91,7 +91,7 @@ class DriverWatch:
 
     def look(
         self,
-        wanted: str,
+        wanted: Collection[str],
         first_spec: str,
         restart: str,
         take_turn: Callable[[], Stream | None],
@@ -102,7 +102,7 @@ class DriverWatch:
         A driver that runs stays if only the operator's release has changed its template.
 
         Args:
-            wanted: fingerprint of the spec.
+            wanted: fingerprints that a driver of this spec may have.
             first_spec: fingerprint for drivers that do not tell which spec they were made for.
             restart: value of the annotation that asks for a new driver; empty without one.
             take_turn: called before the annotation has a running driver replaced; gives the stream
@@ -111,7 +111,7 @@ class DriverWatch:
         """
         pod, stateful_set = self._find()
         driver = describe_driver(pod, stateful_set, now_s, self._measure_seen(pod, now_s))
-        if driver.outdated and not (driver.running and wanted == (driver.spec or first_spec)):
+        if driver.outdated and not (driver.running and (driver.spec or first_spec) in wanted):
             first = take_turn() if driver.running and restart != driver.restart else None
             if first:
                 return replace(driver, waits_for=str(first))

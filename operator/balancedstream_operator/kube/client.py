@@ -229,6 +229,16 @@ class KubernetesCluster:
                 body={"preconditions": {"uid": uid}},
             )
 
+    def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes a Job after its pods; a Job that does not exist any more is no error."""
+        with translate_errors(f"delete Job {name}"), suppress(NotFoundError):
+            ask(
+                self._resource("batch/v1", "Job").delete,
+                name=name,
+                namespace=namespace,
+                body={"preconditions": {"uid": uid}, "propagationPolicy": "Foreground"},
+            )
+
     def annotate(self, manifest: Manifest, name: str, value: str) -> None:
         """Sets an annotation of an object; an object that does not exist any more is no error."""
         kind, metadata = manifest["kind"], manifest["metadata"]

@@ -36,6 +36,9 @@ class Cluster(Protocol):
     def delete_pod(self, namespace: str, name: str, uid: str) -> None:
         """Deletes a pod with its grace period, unless another pod has its name by now."""
 
+    def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes a Job after its pods, unless another Job has its name by now."""
+
     def annotate(self, manifest: Manifest, name: str, value: str) -> None:
         """Sets an annotation of an object, unless another object has its name by now."""
 

@@ -54,6 +54,10 @@ class StreamReader:
             self._read = self._get()
         return self._read
 
+    def forget_read(self) -> None:
+        """Has the next `require` of this pass read the stream anew."""
+        self._read = None
+
     def forget(self) -> None:
         """Has the next pass read the stream, which may be deleted or made anew by then."""
         self._current = None

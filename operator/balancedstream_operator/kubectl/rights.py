@@ -49,6 +49,7 @@ OPERATOR = (
     *_each("", "services serviceaccounts configmaps", "get list watch create patch update"),
     *_each("rbac.authorization.k8s.io", "roles rolebindings", "get list watch create patch update"),
     *_each("policy", "poddisruptionbudgets", "get list watch create patch update"),
+    *_each("batch", "jobs", "get create patch delete"),
     *_each("", "pods", "get list watch create delete deletecollection"),
     *_each("", "secrets persistentvolumeclaims", "create"),
     *_each("authorization.k8s.io", "localsubjectaccessreviews", "create"),

@@ -9,10 +9,12 @@ from typing import Any
 from balancedstream.core.wire.objects import (
     ANSWER_KEY,
     APPLICATION_KEY,
+    STOPPED_KEY,
     answer_name,
     is_other_application,
 )
 from balancedstream.core.wire.plan import Answer, Plan, parse_answer
+from balancedstream.core.wire.stopping import Stopped, parse_stopped
 from balancedstream.errors import BalancedStreamError, InvalidInputError
 from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.kube.cluster import Cluster
@@ -71,6 +73,15 @@ class AnswerReader:
         refused_anew = bool(answer.refused) and answer.refused != self._refused
         self._refused = answer.refused
         return AnswerFound(answer, refused_anew=refused_anew)
+
+    def read_stopped(self, asked: str) -> Stopped | None:
+        """What the driver says of a request to stop; None if it says nothing of this one."""
+        text = str(self._read_data().get(STOPPED_KEY, ""))
+        try:
+            found = parse_stopped(text) if text else None
+        except BalancedStreamError:
+            return None
+        return found if found is not None and found.id == asked else None
 
     def _read_data(self) -> Mapping[str, Any]:
         name = answer_name(self._stream.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from balancedstream.core.wire.objects import APPLICATION_KEY, PLAN_KEY, plan_name
+from balancedstream.core.wire.objects import APPLICATION_KEY, PLAN_KEY, STOP_KEY, plan_name
 from balancedstream.core.wire.plan import Plan, parse_plan
 from balancedstream.errors import BalancedStreamError, StalePlanError
 from balancedstream_operator.api.resource import Stream, belongs_to
@@ -92,7 +92,12 @@ class PlanBook:
         record = record or self.record
         if record is not None and plan is not None and record.epoch != plan.epoch:
             # Whoever wrote the plan left no record of it.
-            record = Record(record.partitions, epoch=plan.epoch, planned_s=now_s)
+            record = Record(
+                record.partitions,
+                epoch=plan.epoch,
+                planned_s=now_s,
+                repartition=record.repartition,
+            )
         self._seen, self._data, self.plan, self.record = data, data, plan, record
         return PlanFound(overwritten=overwritten, adopted=overwritten, unreadable=unreadable)
 
@@ -107,6 +112,9 @@ class PlanBook:
             data[PLAN_KEY] = plan.to_json()
         if record.application:
             data[APPLICATION_KEY] = record.application
+        stop = record.repartition.stop if record.repartition else None
+        if stop is not None:
+            data[STOP_KEY] = stop.to_json()
         self._put(data)
         self.plan, self.record = plan, record
 
@@ -134,9 +142,12 @@ class PlanBook:
         self._found = found.get("metadata") or {}
 
 
+_KEYS = (PLAN_KEY, RECORD_KEY, APPLICATION_KEY, STOP_KEY)
+
+
 def _data_of(config_map: Mapping[str, Any]) -> dict[str, str]:
     data = config_map.get("data") or {}
-    return {key: data[key] for key in (PLAN_KEY, RECORD_KEY, APPLICATION_KEY) if key in data}
+    return {key: data[key] for key in _KEYS if key in data}
 
 
 def _check_record(plan: Plan, record: Record | None) -> None:

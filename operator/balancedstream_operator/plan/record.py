@@ -15,6 +15,7 @@ from balancedstream.core.observations import ScaleOut
 from balancedstream.core.past import Past
 from balancedstream.core.wire.plan import Plan
 from balancedstream_operator.plan.answers import Control
+from balancedstream_operator.repartition.steps import Repartition, read_repartition
 
 RECORD_KEY = "record.json"
 """Key of the record in the plan's ConfigMap; the driver does not read it."""
@@ -112,6 +113,7 @@ class Record:
         approved: id of the last proposal that a plan carried out; empty for none.
         application: Spark's id of the application that plans are for; empty if any driver of the
             stream may follow them.
+        repartition: a change of `partitions`, under way or over; None if none was asked for.
     """
 
     partitions: int
@@ -122,11 +124,14 @@ class Record:
     refusals: Refusals = field(default_factory=Refusals)
     approved: str = ""
     application: str = ""
+    repartition: Repartition | None = None
 
     def write(self) -> str:
         """As JSON, in which the past is flat, under the names of release 0.1.0."""
         written = asdict(self)
         past = written.pop("past")
+        if self.repartition is None:
+            del written["repartition"]
         written |= {name: past[of_past] for name, of_past in _PAST.items()}
         return json.dumps(written, sort_keys=True, separators=(",", ":"))
 
@@ -155,7 +160,7 @@ planned_after={}, moved=False, removed=False, promised={}, delay_s=60.0, \
 room=1.1, start_s=20.0, starting=False), \
 planned_s=0.0, known_refusal='', refusals=Refusals(driver='', count=0, \
 keys=(), all_keys=False, plain=False), \
-approved='', application='')
+approved='', application='', repartition=None)
     >>> read_record("rubbish")
     """
     try:
@@ -168,6 +173,7 @@ approved='', application='')
             given = known["refusals"]
             keys = tuple((str(query), str(key)) for query, key in given["keys"])
             known["refusals"] = Refusals(**{**given, "keys": keys})
+        known["repartition"] = read_repartition(known.get("repartition"))
         record = Record(**{**known, "past": Past(**past)})
         optional = (record.past.requested or 0, record.past.scaled_at_s or 0)
         numbers = (record.partitions, record.epoch, record.planned_s, *optional)

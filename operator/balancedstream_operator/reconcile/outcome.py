@@ -12,6 +12,7 @@ from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.plan.answers import AnswerFound, Control
 from balancedstream_operator.plan.planner import DecisionInput, PlanChoice
 from balancedstream_operator.plan.record import PlanFound
+from balancedstream_operator.repartition.steps import Repartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class PassOutcome:
         unknown: fields of the spec that this release does not know.
         removed: knobs of earlier releases in the spec, each with the reason why it has no effect.
         partitions: number of state partitions of the stream.
+        repartition: a change of that number, under way or over; None if none was asked for.
         refusal: why the API server or a rule refused a child; empty if the operator applied all.
         waits: whether the cause of the refusal ends by itself.
         driver: state of the driver, also after a refused spec or child; None if unknown.
@@ -95,6 +97,7 @@ class PassOutcome:
     unknown: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     partitions: int = 0
+    repartition: Repartition | None = None
     refusal: str = ""
     waits: bool = False
     driver: DriverState | None = None

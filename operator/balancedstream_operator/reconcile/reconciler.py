@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from balancedstream.core.periods import find_exclusion
 from balancedstream.core.wire.objects import plan_name
 from balancedstream.core.wire.plan import Answer
 from balancedstream.errors import InvalidInputError
@@ -56,6 +57,7 @@ from balancedstream_operator.plan.stream_state import StreamState, bound_epoch
 from balancedstream_operator.reconcile.approvals import answer_approval
 from balancedstream_operator.reconcile.outcome import Decided, MissingMeasurements, PassOutcome
 from balancedstream_operator.reconcile.pace import Pace
+from balancedstream_operator.reconcile.repartitioning import Repartitioner, describe_hold
 from balancedstream_operator.settings import Settings
 
 METRIC_FAILURES = 3
@@ -109,6 +111,7 @@ class Reconciler:
         self._floor = FloorQuery()
         self._book = PlanBook(stream, cluster)
         self._answers = AnswerReader(stream, cluster)
+        self._repartitioner = Repartitioner(stream, cluster, reader, self._answers)
         # Drivers that an older release made do not say which spec they were made for.
         self._first_spec: str | None = None
         # To check a spec takes as long as the rest of a pass, and it seldom changes.
@@ -189,13 +192,24 @@ class Reconciler:
     def _follow_spec(self, context: _Context, outcome: PassOutcome) -> PassOutcome:
         """The steps of a pass over a stream with a valid spec, up to the first that ends it."""
         outcome = self._read_plan(context, outcome)
+        outcome = self._step_repartition(context, outcome)
         outcome = self._keep_children(context, outcome)
         if outcome.refusal and not self._can_be_led(outcome):
+            self._repartitioner.note(None, None, follows=False)
             return outcome
-        driver = outcome.driver or self._look_at_driver(context)
+        driver = outcome.driver or self._look_at_driver(context, outcome.partitions)
+        known = outcome.repartition
+        if known is not None and known.holds_driver:
+            waits = self._repartitioner.act(known, context.spec)
+            driver = describe_hold(driver, known, waits)
         outcome = replace(outcome, driver=driver, begun=self._begin_epochs(driver, context.now_s))
         if driver.running:
-            return self._lead(context, outcome, driver)
+            outcome = self._lead(context, outcome, driver)
+        follows = outcome.control is not None and outcome.control.follows is True
+        measurement = outcome.decided.measurement if outcome.decided else None
+        self._repartitioner.note(driver, measurement, follows=follows)
+        if driver.running:
+            return outcome
         self._missing = 0
         self._pace.forget()
         return outcome
@@ -207,6 +221,26 @@ class Reconciler:
         known = choose_partitions(context.spec) if known is None else known
         partitions = self._book.record.partitions if self._book.record else known
         return replace(outcome, partitions=partitions, plan_found=found)
+
+    def _step_repartition(self, context: _Context, outcome: PassOutcome) -> PassOutcome:
+        """Decides on the next step of another number of partitions, and notes it."""
+        if outcome.plan_found.foreign:
+            return outcome
+        record = self._book.record
+        paused = f"paused ({context.requests.paused})" if context.requests.paused else ""
+        found = self._repartitioner.step(
+            record.repartition if record else None,
+            outcome.partitions,
+            context.spec,
+            held=paused or find_exclusion(context.spec.policy.schedule.excluded, context.now_s),
+            is_sure=record is not None and not outcome.plan_found.overwritten,
+            now_s=context.now_s,
+        )
+        present = outcome.partitions if found is None or found.is_over else found.present
+        if record is not None and (found, present) != (record.repartition, record.partitions):
+            told = replace(record, partitions=present, repartition=found)
+            self._book.write(self._book.plan, told)
+        return replace(outcome, partitions=present, repartition=found)
 
     def _keep_children(self, context: _Context, outcome: PassOutcome) -> PassOutcome:
         """Makes the objects of the stream match its spec; the API server may refuse."""
@@ -232,7 +266,11 @@ class Reconciler:
             refuse_stranger("ConfigMap", plan_name(self._stream.name))
         if context.spec.target_ref is None:
             children = build_children(
-                self._stream, context.spec, outcome.partitions, context.requests.restart
+                self._stream,
+                context.spec,
+                outcome.partitions,
+                context.requests.restart,
+                runs=outcome.repartition is None or not outcome.repartition.holds_driver,
             )
         else:
             driver = self._watch.look_at_target(
@@ -242,7 +280,7 @@ class Reconciler:
             account = driver.account if needs_role else ""
             children = build_target_children(self._stream, account, context.spec)
         if self._applier.is_due(children, now_s):
-            self._apply(children, outcome.partitions, context.bound, now_s)
+            self._apply(children, outcome, context.bound, now_s)
             self._book.read(context.bound, now_s)
         if found.unreadable or (found.overwritten and not found.adopted):
             # Somebody may have deleted the stream, and the plan with it.
@@ -251,7 +289,7 @@ class Reconciler:
         return driver
 
     def _apply(
-        self, children: Sequence[Manifest], partitions: int, bound: int, now_s: float
+        self, children: Sequence[Manifest], outcome: PassOutcome, bound: int, now_s: float
     ) -> None:
         """Applies children; the record comes first, because it fixes the number of partitions."""
         old = self._applier.check(children)
@@ -259,7 +297,10 @@ class Reconciler:
             # A later limit of executors would lead to another number of partitions. If the stream
             # has lost its record, only its driver may know the epoch of the last plan.
             epoch = bound if old and self._book.plan is None else self._book.epoch
-            self._book.write(self._book.plan, Record(partitions, epoch, planned_s=now_s))
+            record = Record(
+                outcome.partitions, epoch, planned_s=now_s, repartition=outcome.repartition
+            )
+            self._book.write(self._book.plan, record)
         self._applier.apply(children, now_s)
 
     def _find_driver(self, context: _Context) -> DriverState | None:
@@ -277,14 +318,15 @@ class Reconciler:
         known = not outcome.plan_found.foreign and self._book.record is not None
         return known and outcome.driver is not None
 
-    def _look_at_driver(self, context: _Context) -> DriverState:
+    def _look_at_driver(self, context: _Context, partitions: int) -> DriverState:
         """The stream's own driver; the operator replaces it if its spec changed."""
+        spec, restart = context.spec, context.requests.restart
         # A stream without progress need not wait for others.
         take_turn = self._take_turn if context.status.has_batches else lambda _: None
         return self._watch.look(
-            fingerprint_spec(context.spec, context.requests.restart),
+            (fingerprint_spec(spec, restart), fingerprint_spec(spec, restart, partitions)),
             self._first_spec or "",
-            context.requests.restart,
+            restart,
             lambda: take_turn(context.now_s),
             context.now_s,
         )
@@ -367,6 +409,8 @@ class Reconciler:
     def _evaluate(self, context: _Context, state: StreamState, measurement: Measurement) -> Decided:
         silent_s, answer, now_s = state.control.silent_s, state.answer, context.now_s
         held = "nothing is to change now" if context.requests.paused else ""
+        if state.record.repartition is not None and state.record.repartition.stop is not None:
+            held = held or "its queries are to end, for another number of state partitions"
         if silent_s is not None:
             held = held or f"the driver has not answered for {silent_s:.0f} s"
         inputs = state.build_inputs(measurement, now_s)

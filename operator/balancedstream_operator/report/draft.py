@@ -20,6 +20,7 @@ _EVENTS: dict[DecisionKind, str] = {
     "scale": "Scaling",
     "advise": "Advice",
     "refuse": "ApprovalRefused",
+    "repartition": "Repartitioned",
 }
 """The reason of the event that a decision makes, by its kind."""
 

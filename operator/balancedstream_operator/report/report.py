@@ -69,6 +69,11 @@ from balancedstream_operator.report.progress import (
     was_measured,
 )
 from balancedstream_operator.report.readiness import judge_readiness, on_its_way
+from balancedstream_operator.report.repartition import (
+    describe_repartition,
+    judge_repartition,
+    tell_end,
+)
 from balancedstream_operator.report.requests import (
     describe_approval,
     describe_pause,
@@ -187,6 +192,7 @@ def _judge(
     yield judge_pause(outcome.paused)
     if spec is not None:
         yield judge_exclusion(spec.policy, now_s)
+        yield from judge_repartition(outcome.repartition, before)
     if driver is not None and not _is_blocked(outcome):
         yield judge_suspension(driver)
         if spec is not None:
@@ -285,6 +291,7 @@ def _describe(outcome: PassOutcome, running: Condition, before: Status, now_s: f
         status = replace(
             status,
             partitions=outcome.partitions or None,
+            repartition=describe_repartition(outcome.repartition),
             selector=_select_executors(outcome, spec) or None,
             mode="Paused" if outcome.paused else _describe_mode(spec, spec.policy),
         )
@@ -400,6 +407,9 @@ def _list_decisions(
             yield "scale", summarize([asked, choice.decision.scaling.reason])
         if moves or choice.left_out:
             yield "move", summarize([asked, *moves, choice.left_out])
+    ended = tell_end(outcome.repartition, before.repartition)
+    if ended:
+        yield "repartition", ended
     advice = _find_proposal(outcome)
     if advice.id and (before.proposal is None or before.proposal.id != advice.id):
         yield "advise", summarize([advice.reason])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +97,26 @@ def repartition(options: RepartitionOptions, sessions: Sessions = open_session) 
         except KeyboardInterrupt:
             say(_advise(path, options.partitions))
             raise
+
+
+def repartition_each(each: Sequence[RepartitionOptions]) -> None:
+    """Changes, or undoes, one after the other; the first error ends it, but not what is undone.
+
+    Raises:
+        RepartitionError: as `repartition`; of several that cannot be undone, the message has all.
+        UnsupportedSparkError: this Spark cannot.
+        JavaMissingError: there is no Java for Spark.
+    """
+    errors = []
+    for options in each:
+        try:
+            repartition(options)
+        except RepartitionError as error:
+            if not options.undo:
+                raise
+            errors.append(str(error))
+    if errors:
+        raise RepartitionError(" ".join(errors))
 
 
 def describe(path: Path, found: Checkpoint, partitions: int, step: Step) -> Iterator[str]:

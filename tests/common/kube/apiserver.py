@@ -41,6 +41,7 @@ RESOURCES = {
     },
     "/apis/rbac.authorization.k8s.io/v1": {"roles": "Role", "rolebindings": "RoleBinding"},
     "/apis/balancedstream.io/v1alpha1": {"balancedstreams": "BalancedStream"},
+    "/apis/batch/v1": {"jobs": "Job"},
     "/apis/policy/v1": {"poddisruptionbudgets": "PodDisruptionBudget"},
     "/apis/coordination.k8s.io/v1": {"leases": "Lease"},
 }

@@ -150,6 +150,11 @@ class KeepingCluster:
         self.deleted.append(name)
         self.objects.pop(("Pod", name), None)
 
+    def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """Forgets a Job."""
+        self.deleted.append(name)
+        self.objects.pop(("Job", name), None)
+
     def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
         """Notes what was written, unless no status is taken."""
         if self.takes_no_status:

@@ -226,11 +226,13 @@ class ModelCluster(Cluster):
         return True
 
     def list_pods(self, namespace: str, selector: str) -> list[Manifest]:
-        """Pods of drivers, or of executors."""
+        """Pods of drivers, of Jobs, or of executors."""
         self._call(f"list pods with {selector}")
         if selector.startswith("spark-role"):
             return self._world.list_executor_pods()
-        return [o for (kind, _), o in self._api.objects.items() if kind == "Pod"]
+        wanted = dict(term.split("=") for term in selector.split(","))
+        pods = [pod for (kind, _), pod in self._api.objects.items() if kind == "Pod"]
+        return [pod for pod in pods if wanted.items() <= pod["metadata"]["labels"].items()]
 
     def apply(self, manifest: Manifest, uid: str = "") -> str:
         """Keeps a child, unless another object has its name."""
@@ -282,6 +284,14 @@ class ModelCluster(Cluster):
             self._world.oracles.check_replacement(found)
         self._world.nodes.delete_pod(name)
         self._finish_write()
+
+    def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes a Job after its pods, unless it is another one by now."""
+        self._call(f"delete Job {name}")
+        found = self._api.get("Job", name)
+        if found is not None and found["metadata"]["uid"] == uid:
+            self._world.jobs.delete(name)
+            self._finish_write()
 
     def write_status(self, stream: Stream, status: dict[str, Any]) -> None:
         """Merges fields into the status; None removes one."""

@@ -36,6 +36,9 @@ class Nodes:
     def delete_pod(self, name: str) -> None:
         """Deletes a pod with its grace period."""
         api, now_s = self._world.api, self._world.now_s
+        if name != self._pod:
+            self._world.jobs.delete_pod(name)
+            return
         pod = api.get("Pod", name)
         if pod is None or pod["metadata"].get("deletionTimestamp"):
             return
@@ -84,7 +87,11 @@ class Nodes:
         template = found["spec"]["template"]
         revision = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:8]
         generation = found["metadata"]["generation"]
-        status = {"observedGeneration": generation, "updateRevision": revision}
+        status = {
+            "observedGeneration": generation,
+            "updateRevision": revision,
+            "replicas": 0 if pod is None else 1,
+        }
         world.api.change("StatefulSet", self._set, status=status)
         if pod is not None and found["spec"]["replicas"] == 0:
             self.delete_pod(self._pod)

@@ -303,6 +303,7 @@ class Application(VirtualSpark):
     def _commit(self, event: BatchFinished) -> None:
         progress = self._world.checkpoints[event.query]
         progress.read, progress.batches = self._read, list(self.batches)
+        self._world.jobs.commit_batch()
         self._query.waiting_rows = event.sample.backlog_rows or 0.0
         if self.drain_s(len(self.executors())) <= BACKLOG_S:
             self._behind_since_s = None

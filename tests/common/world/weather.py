@@ -34,6 +34,8 @@ class Weather:
         scrape_loss: part of the scrapes that bring nothing.
         sample_loss: part of the samples of a scrape that are missing.
         ingestion_lag_s: age of the newest samples that Prometheus shows.
+        job_evictions: part of the pods of Jobs that are evicted before their end.
+        job_refusals: part of them whose command refuses.
         preparation_failures: part of the loads ahead of moves that fail.
     """
 
@@ -60,6 +62,8 @@ class Weather:
     scrape_loss: float = 0.0
     sample_loss: float = 0.0
     ingestion_lag_s: float = 0.0
+    job_evictions: float = 0.0
+    job_refusals: float = 0.0
     preparation_failures: float = 0.0
 
     def clear(self, name: str) -> None:

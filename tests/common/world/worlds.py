@@ -22,6 +22,7 @@ from world.api_model import NAMESPACE, ApiServer
 from world.driver_model import Driver
 from world.faults import begin_fault
 from world.goals import find_missing
+from world.jobs_model import Jobs
 from world.nodes_model import Nodes
 from world.operator_model import OperatorProcess
 from world.oracles import Oracles
@@ -72,6 +73,7 @@ class World:
         self.oracles = Oracles(self)
         self.api = ApiServer(self)
         self.nodes = Nodes(self, self.draw("nodes"))
+        self.jobs = Jobs(self, self.draw("jobs"))
         self.prometheus = ModelPrometheus(
             self, self.draw("prometheus"), schedule.scrape_s, schedule.replicas
         )
@@ -150,6 +152,10 @@ class World:
         data = (self.api.get("ConfigMap", name) or {}).get("data") or {}
         given = re.search(r"spark\.executor\.instances=(\d+)", data.get("spark-defaults.conf", ""))
         least = int(given[1]) if given else 1
+        set_to = re.search(r"shuffle\.partitions=(\d+)", data.get("spark-defaults.conf", ""))
+        # A checkpoint keeps the number of its first batch.
+        self.jobs.partitions = self.jobs.partitions or int(set_to[1] if set_to else 0)
+        self.jobs.check_driver()
         chance = self.draw(f"driver {self.nodes.restarts}")
         self._now_s = self.now_s
         self.driver = Driver(self, chance, pod, least)

@@ -36,7 +36,13 @@ OTHER: Mapping[str, Any] = {
 }
 """Values of fields for which the schema alone does not tell another value that is valid."""
 
-KEEPS_THE_DRIVER = {"driver.evictable", "executors.maxCores", "executors.maxMemory", "suspend"}
+KEEPS_THE_DRIVER = {
+    "driver.evictable",
+    "executors.maxCores",
+    "executors.maxMemory",
+    "partitions",
+    "suspend",
+}
 """Of the job; what they say takes effect without a new driver."""
 
 

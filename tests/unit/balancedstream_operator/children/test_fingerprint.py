@@ -97,7 +97,8 @@ def test_the_fingerprint_is_the_one_of_the_release_before_or_an_upgrade_replaces
 def test_a_spec_keeps_its_fingerprint_or_an_upgrade_replaces_its_driver(
     fingerprint: str, restart: str, spec: dict[str, Any]
 ) -> None:
-    assert fingerprint_spec(read_spec(spec), restart) == fingerprint
+    read = read_spec(spec)
+    assert fingerprint_spec(read, restart, read.partitions) == fingerprint
 
 
 @pytest.mark.parametrize(

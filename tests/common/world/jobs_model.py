@@ -1,0 +1,190 @@
+"""What acts on Jobs: their controller, kubelets, and the command that their pods run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from balancedstream_operator.api.resource import Manifest
+from balancedstream_operator.api.status import format_time
+from balancedstream_operator.children.pods import is_at_work
+from world.api_model import NAMESPACE
+
+if TYPE_CHECKING:
+    from world.worlds import World
+
+REFUSED = 2
+"""Exit code of the command."""
+
+
+class Jobs:
+    """Runs Jobs that give the checkpoint another number of state partitions.
+
+    Attributes:
+        partitions: of the checkpoint; 0 before the first driver.
+        before: the number before the last change, while no batch has been committed since.
+    """
+
+    def __init__(self, world: World, chance: random.Random) -> None:
+        self._world = world
+        self._chance = chance
+        self._count = 0
+        self.partitions = 0
+        self.before = 0
+        world.api.watch(self._note)
+
+    def commit_batch(self) -> None:
+        """A query has committed a batch: nothing can be undone any more."""
+        self.before = 0
+
+    def check_driver(self) -> None:
+        """No driver starts while a Job works on its checkpoint."""
+        at_work = [name for name, pod in self._list_pods() if is_at_work(pod) and _runs(pod)]
+        if at_work:
+            self._world.oracles.add("a driver starts beside a Job", str(at_work))
+
+    def delete(self, name: str) -> None:
+        """Deletes a Job after its pods."""
+        api = self._world.api
+        if api.get("Job", name) is None:
+            return
+        api.change("Job", name, metadata={"deletionTimestamp": format_time(self._world.now_s)})
+        self._later(0.5, 5.0, lambda: self._finish_deletion(name))
+
+    def delete_pod(self, name: str) -> None:
+        """Deletes a Job's pod; what it does ends soon."""
+        pod = self._world.api.get("Pod", name)
+        if pod is not None:
+            uid = pod["metadata"]["uid"]
+            self._later(0.5, 20.0, lambda: self._remove_pod(name, uid))
+
+    def _finish_deletion(self, name: str) -> None:
+        job = self._world.api.get("Job", name)
+        if job is None:
+            return
+        pods = [pod for _, pod in self._list_pods() if _owns(job, pod)]
+        for pod in pods:
+            self._world.api.remove("Pod", pod["metadata"]["name"])
+        self._world.api.remove("Job", name)
+
+    def _later(self, least_s: float, most_s: float, act: Any) -> None:
+        factor = self._world.weather.slow_start
+        self._world.call_in(self._chance.uniform(least_s, most_s) * factor, act)
+
+    def _note(self, what: str, manifest: Manifest) -> None:
+        if manifest["kind"] == "Job" and what != "DELETED":
+            uid, name = manifest["metadata"]["uid"], manifest["metadata"]["name"]
+            self._world.call_in(self._chance.uniform(0.5, 3.0), lambda: self._act(name, uid))
+
+    def _act(self, name: str, uid: str) -> None:
+        """What the controller of Jobs does."""
+        world = self._world
+        if world.weather.controllers_stalled:
+            world.call_in(10.0, lambda: self._act(name, uid))
+            return
+        job = self._find(name, uid)
+        if job is None or job.get("status") or any(_owns(job, p) for _, p in self._list_pods()):
+            return
+        self._count += 1
+        template = job["spec"]["template"]
+        pod_name = f"{name}-{self._count}"
+        made = world.api.put(
+            {
+                "kind": "Pod",
+                "metadata": {
+                    "name": pod_name,
+                    "namespace": NAMESPACE,
+                    "labels": template["metadata"]["labels"],
+                    "annotations": template["metadata"]["annotations"],
+                    "ownerReferences": [{"uid": uid}],
+                },
+                "spec": template["spec"],
+                "status": {"phase": "Pending"},
+            }
+        )
+        pod_uid = made["metadata"]["uid"]
+        self._later(1.0, 8.0, lambda: self._begin(name, uid, pod_name, pod_uid))
+
+    def _begin(self, name: str, uid: str, pod_name: str, pod_uid: str) -> None:
+        world = self._world
+        if not self._has_pod(pod_name, pod_uid):
+            return
+        if world.weather.unschedulable:
+            world.call_in(10.0, lambda: self._begin(name, uid, pod_name, pod_uid))
+            return
+        world.oracles.note(f"{pod_name} begins")
+        if world.driver is not None and not world.driver.application.killed:
+            world.oracles.add("a Job begins beside a driver", pod_name)
+        state = {"running": {"startedAt": format_time(world.now_s)}}
+        world.api.change("Pod", pod_name, status=_status("Running", state))
+        self._later(3.0, 40.0, lambda: self._end(name, uid, pod_name, pod_uid))
+
+    def _end(self, name: str, uid: str, pod_name: str, pod_uid: str) -> None:
+        world, job = self._world, self._find(name, uid)
+        if not self._has_pod(pod_name, pod_uid):
+            return
+        if self._chance.random() < world.weather.job_evictions:
+            world.oracles.note(f"{pod_name} is evicted")
+            self._remove_pod(pod_name, pod_uid)
+            self._later(5.0, 20.0, lambda: self._act(name, uid))
+            return
+        command = world.api.objects["Pod", pod_name]["spec"]["containers"][0]["args"]
+        said = self._run(command)
+        world.oracles.note(f"{pod_name} ends: {said or 'done'}, {self.partitions} partitions")
+        ended = {"exitCode": REFUSED if said else 0, "message": f"balancedstream: {said}"}
+        phase = "Failed" if said else "Succeeded"
+        world.api.change("Pod", pod_name, status=_status(phase, {"terminated": ended}))
+        if job is not None:
+            kind = "Failed" if said else "Complete"
+            world.api.change("Job", name, status={"conditions": [{"type": kind, "status": "True"}]})
+
+    def _run(self, command: Sequence[str]) -> str:
+        """What the command does; why it did not, or nothing."""
+        if self._chance.random() < self._world.weather.job_refusals:
+            return "the state is kept otherwise. Nothing was changed."
+        if "--undo" in command:
+            if not self.before:
+                return "--undo: there is nothing to undo. Nothing was changed."
+            self.partitions, self.before = self.before, 0
+            return ""
+        wanted = int(command[command.index("--partitions") + 1])
+        if wanted == self.partitions and not self.before:
+            return f"the checkpoint has {wanted} already. Nothing was changed."
+        if wanted != self.partitions:
+            self.before, self.partitions = self.partitions, wanted
+        return ""
+
+    def _find(self, name: str, uid: str) -> Manifest | None:
+        job = self._world.api.get("Job", name)
+        gone = job is None or job["metadata"]["uid"] != uid
+        return None if gone or (job or {})["metadata"].get("deletionTimestamp") else job
+
+    def _has_pod(self, name: str, uid: str) -> bool:
+        pod = self._world.api.get("Pod", name)
+        return pod is not None and pod["metadata"]["uid"] == uid
+
+    def _remove_pod(self, name: str, uid: str) -> None:
+        if self._has_pod(name, uid):
+            self._world.api.remove("Pod", name)
+
+    def _list_pods(self) -> list[tuple[str, Manifest]]:
+        label = "balancedstream-repartition"
+        return [
+            (name, pod)
+            for (kind, name), pod in self._world.api.objects.items()
+            if kind == "Pod" and pod["metadata"]["labels"].get("app.kubernetes.io/name") == label
+        ]
+
+
+def _owns(job: Manifest, pod: Manifest) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or []
+    return any(owner["uid"] == job["metadata"]["uid"] for owner in owners)
+
+
+def _runs(pod: Manifest) -> bool:
+    return bool((pod.get("status") or {}).get("phase") == "Running")
+
+
+def _status(phase: str, state: Manifest) -> Manifest:
+    return {"phase": phase, "containerStatuses": [{"name": "driver", "state": state}]}

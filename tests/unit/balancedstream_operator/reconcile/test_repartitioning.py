@@ -1,0 +1,294 @@
+"""A stream gets another number of state partitions: what the operator makes, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from supervised import POD, Scene, Shown, conditions
+
+from balancedstream.core.wire.objects import STOP_KEY, STOPPED_KEY
+from balancedstream.core.wire.stopping import Stopped, parse_stop
+from balancedstream_operator.errors import RefusedError, UnreachableError
+from balancedstream_operator.repartition.steps import WATCHED_S
+
+PATHS = ("/checkpoints/clicks/q",)
+JOB = "Job", "clicks-repartition"
+UNDO = "Job", "clicks-undo"
+SET = "StatefulSet", "clicks-driver"
+
+
+class Repartitioned(Scene):
+    """A stream with four partitions that runs, and is asked for sixteen."""
+
+    def __init__(self) -> None:
+        super().__init__(partitions=4)
+        self.run_until_running()
+        self.resource["spec"]["partitions"] = 16
+
+    def tell(self, **stopped: Any) -> None:
+        """The driver says how far a stop is."""
+        data = self.cluster.objects["ConfigMap", "clicks-plan"]["data"]
+        asked = parse_stop(data[STOP_KEY])
+        told = Stopped(asked.id, **stopped)
+        self.cluster.objects["ConfigMap", "clicks-answer"]["data"][STOPPED_KEY] = told.to_json()
+
+    def stop(self) -> Shown:
+        """The driver's queries end, and then its pod."""
+        self.run_pass()
+        self.tell(checkpoints=PATHS, done=True)
+        self.run_pass()
+        del self.cluster.objects["Pod", POD]
+        return self.run_pass()
+
+    def end_job(self, key: tuple[str, str], ended: str, said: str = "") -> None:
+        """A Job is over; its pod has had its last words."""
+        job = self.cluster.objects[key]
+        job["status"] = {"conditions": [{"type": ended, "status": "True"}]}
+        code = 0 if ended == "Complete" else 2
+        state = {"terminated": {"exitCode": code, "message": f"line\nbalancedstream: {said}\n"}}
+        self.cluster.objects["Pod", f"{key[1]}-x"] = {
+            "metadata": {
+                "name": f"{key[1]}-x",
+                "namespace": "shop",
+                "labels": job["spec"]["template"]["metadata"]["labels"],
+                "ownerReferences": [{"uid": job["metadata"]["uid"]}],
+            },
+            "status": {
+                "phase": "Succeeded" if ended == "Complete" else "Failed",
+                "containerStatuses": [{"name": "driver", "state": state}],
+            },
+        }
+
+    def run_again(self) -> Shown:
+        """The driver starts, and its batches end for longer than it is watched."""
+        self.start_driver()
+        self.finish_batches()
+        self.run_pass()
+        self.now_s += WATCHED_S
+        self.finish_batches()
+        self.run_pass()
+        return self.run_pass()
+
+    @property
+    def replicas(self) -> int:
+        replicas: int = self.cluster.objects[SET]["spec"]["replicas"]
+        return replicas
+
+    @property
+    def command(self) -> list[str]:
+        """Of the Job that rewrites."""
+        (container,) = self.cluster.objects[JOB]["spec"]["template"]["spec"]["containers"]
+        command: list[str] = container["args"]
+        return command
+
+    @property
+    def configured(self) -> str:
+        data: dict[str, str] = self.cluster.objects["ConfigMap", "clicks-configuration"]["data"]
+        return data["spark-defaults.conf"]
+
+
+def test_the_driver_ends_its_queries_then_a_job_runs_then_the_driver_starts_again() -> None:
+    scene = Repartitioned()
+    done = scene.run_pass()
+    assert conditions(done)["Repartitioning"] == ("True", "Stopping")
+    assert scene.replicas == 1, "a batch may run"
+    assert scene.cluster.deleted == []
+    scene.tell(checkpoints=PATHS, done=True)
+    done = scene.run_pass()
+    assert (scene.replicas, done.status["phase"]) == (0, "Repartitioning")
+    assert JOB not in scene.cluster.objects, "the driver's pod is still there"
+    del scene.cluster.objects["Pod", POD]
+    scene.run_pass()
+    assert scene.command == ["balancedstream", "repartition", *PATHS, "--partitions", "16"]
+    assert "shuffle.partitions=4" in scene.configured
+    scene.run_pass()
+    assert scene.replicas == 0
+    scene.end_job(JOB, "Complete")
+    done = scene.run_pass()
+    assert (scene.replicas, done.status["partitions"]) == (1, 16)
+    assert "shuffle.partitions=16" in scene.configured
+    assert STOP_KEY not in scene.cluster.objects["ConfigMap", "clicks-plan"]["data"]
+    done = scene.run_again()
+    assert conditions(done)["PartitionsAsAsked"] == ("True", "AsAsked")
+    assert done.status["repartition"]["step"] == "Done"
+    assert done.status["repartition"]["downtimeSeconds"] > 0.0
+    assert done.status["decisions"][0]["kind"] == "repartition"
+
+
+def test_the_job_has_the_drivers_pod_without_what_belongs_to_a_driver() -> None:
+    scene = Repartitioned()
+    scene.stop()
+    job, driver = (scene.cluster.objects[key] for key in (JOB, SET))
+    assert job["metadata"]["ownerReferences"][0]["uid"] == scene.stream.uid
+    pod, made = (found["spec"]["template"]["spec"] for found in (job, driver))
+    assert pod["restartPolicy"] == "Never"
+    for field in ("serviceAccountName", "volumes", "securityContext"):
+        assert pod[field] == made[field]
+    (container,), (of_driver,) = pod["containers"], made["containers"]
+    for field in ("image", "env", "volumeMounts", "resources", "securityContext"):
+        assert container[field] == of_driver[field]
+    assert not {"ports", "readinessProbe", "livenessProbe"} & container.keys()
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert labels["app.kubernetes.io/name"] == "balancedstream-repartition"
+
+
+def test_no_job_is_made_while_an_executor_is_there() -> None:
+    scene = Repartitioned()
+    scene.cluster.objects["Pod", "clicks-exec-1"] = {
+        "metadata": {
+            "name": "clicks-exec-1",
+            "labels": {"spark-role": "executor", "balancedstream.io/stream": "clicks"},
+        }
+    }
+    done = scene.stop()
+    assert JOB not in scene.cluster.objects
+    assert "executors of the driver have not ended yet" in done.status["reason"]
+    del scene.cluster.objects["Pod", "clicks-exec-1"]
+    scene.run_pass()
+    assert JOB in scene.cluster.objects
+
+
+def test_a_job_that_fails_is_undone_and_its_words_are_told() -> None:
+    scene = Repartitioned()
+    scene.stop()
+    scene.end_job(JOB, "Failed", "batch 7 was begun and is not committed.")
+    scene.run_pass()
+    container = scene.cluster.objects[UNDO]["spec"]["template"]["spec"]["containers"][0]
+    assert container["args"] == ["balancedstream", "repartition", *PATHS, "--undo"]
+    scene.end_job(UNDO, "Failed", "there is nothing to undo.")
+    done = scene.run_pass()
+    assert (scene.replicas, done.status["partitions"]) == (1, 4)
+    done = scene.run_again()
+    assert conditions(done)["PartitionsAsAsked"] == ("False", "Failed")
+    assert "batch 7 was begun" in done.status["repartition"]["message"]
+    assert "nothing to undo" not in done.status["repartition"]["message"]
+    count = len(scene.cluster.applied)
+    scene.run_pass()
+    assert [*filter(lambda name: "Job" in name, scene.cluster.applied[count:])] == []
+
+
+def test_what_the_driver_refuses_leaves_it_alone() -> None:
+    scene = Repartitioned()
+    scene.run_pass()
+    scene.tell(refused="the query uses balanced(...).")
+    done = scene.run_pass()
+    assert conditions(done)["PartitionsAsAsked"] == ("False", "Refused")
+    assert conditions(done)["Ready"][0] == "True"
+    assert (scene.replicas, done.status["partitions"]) == (1, 4)
+    scene.resource["spec"]["partitions"] = 4
+    assert conditions(scene.run_pass())["PartitionsAsAsked"] == ("True", "AsAsked")
+
+
+def test_an_operator_without_rights_on_jobs_runs_streams_and_refuses_other_partitions() -> None:
+    scene = Repartitioned()
+    scene.cluster.unreadable["Job"] = RefusedError("User operator cannot get jobs")
+    scene.passes = scene.make_passes()
+    done = scene.run_pass()
+    assert conditions(done)["PartitionsAsAsked"] == ("False", "Refused")
+    assert conditions(done)["Ready"][0] == "True"
+    assert "Upgrade the chart" in done.status["repartition"]["message"]
+
+
+def test_a_job_that_is_refused_is_told_and_the_old_number_ends_it() -> None:
+    scene = Repartitioned()
+    scene.cluster.refuses = "Job"
+    done = scene.stop()
+    assert done.failure is None
+    assert "did not take Job clicks-repartition" in done.status["reason"]
+    scene.resource["spec"]["partitions"] = 4
+    done = scene.run_pass()
+    assert (scene.replicas, done.status["partitions"]) == (1, 4)
+
+
+def test_a_job_of_an_earlier_change_is_deleted_before_the_next_one_is_made() -> None:
+    scene = Repartitioned()
+    scene.stop()
+    scene.end_job(JOB, "Complete")
+    scene.run_pass()
+    scene.run_again()
+    scene.resource["spec"]["partitions"] = 8
+    scene.stop()
+    assert scene.cluster.deleted == ["clicks-repartition"]
+    scene.run_pass()
+    assert scene.command[-1] == "8"
+
+
+@pytest.mark.parametrize("at", ["Stopping", "Rewriting", "Starting"])
+def test_another_operator_goes_on_from_what_it_finds(at: str) -> None:
+    scene = Repartitioned()
+    done = scene.run_pass()
+    if at != "Stopping":
+        done = scene.stop()
+    if at == "Starting":
+        scene.end_job(JOB, "Complete")
+        done = scene.run_pass()
+    assert done.status["repartition"]["step"] == at
+    scene.passes = scene.make_passes()
+    assert scene.run_pass().status["repartition"]["step"] == at
+
+
+def test_while_a_job_works_no_driver_starts_even_if_all_else_is_lost() -> None:
+    scene = Repartitioned()
+    scene.stop()
+    scene.cluster.objects["ConfigMap", "clicks-plan"]["data"] = {}
+    del scene.resource["status"]
+    scene.passes = scene.make_passes()
+    done = scene.run_pass()
+    assert (scene.replicas, done.status["repartition"]["step"]) == (0, "Rewriting")
+    scene.end_job(JOB, "Complete")
+    assert scene.run_pass().status["partitions"] == 16
+
+
+def test_no_job_is_made_for_a_stream_that_was_deleted_meanwhile() -> None:
+    scene = Repartitioned()
+    scene.run_pass()
+    scene.tell(checkpoints=PATHS, done=True)
+    scene.run_pass()
+    del scene.cluster.objects["Pod", POD]
+    listed = dict(scene.resource)
+    del scene.cluster.objects["BalancedStream", "clicks"]
+    with pytest.raises(Exception, match="was deleted"):
+        scene.show(listed)
+    assert JOB not in scene.cluster.objects
+
+
+def test_a_new_stream_waits_for_the_job_of_a_deleted_one_of_its_name() -> None:
+    scene = Repartitioned()
+    scene.stop()
+    job = scene.cluster.objects[JOB]
+    template = job["spec"]["template"]
+    pod = {**template, "metadata": {**template["metadata"], "name": "x", "namespace": "shop"}}
+    cluster_pods = {("Pod", "x"): {**pod, "kind": "Pod", "status": {"phase": "Running"}}}
+    later = Scene()
+    later.resource["metadata"]["uid"] = "uid-2"
+    later.stream = type(later.stream)("shop", "clicks", "uid-2")
+    later.passes = later.make_passes()
+    later.cluster.objects |= cluster_pods
+    done = later.run_pass()
+    assert conditions(done)["Running"] == ("False", "Refused")
+    assert "pod shop/x" in done.status["reason"]
+    del later.cluster.objects["Pod", "x"]
+    later.run_pass()
+    assert "StatefulSet/clicks-driver" in later.cluster.applied
+
+
+def test_a_stream_on_an_object_store_is_refused_at_once() -> None:
+    scene = Scene(partitions=4, checkpoints={"uri": "s3a://lake/clicks"})
+    scene.run_until_running()
+    scene.resource["spec"]["partitions"] = 16
+    done = scene.run_pass()
+    assert conditions(done)["PartitionsAsAsked"] == ("False", "Refused")
+    assert STOP_KEY not in scene.cluster.objects["ConfigMap", "clicks-plan"]["data"]
+
+
+def test_a_pass_that_reaches_no_api_server_leaves_all_as_it_is() -> None:
+    scene = Repartitioned()
+    scene.stop()
+    scene.cluster.unreadable["Job"] = UnreachableError("no route")
+    with pytest.raises(UnreachableError):
+        scene.run_pass()
+    assert scene.replicas == 0
+    del scene.cluster.unreadable["Job"]
+    scene.end_job(JOB, "Complete")
+    assert scene.run_pass().status["partitions"] == 16
