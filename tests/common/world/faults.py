@@ -71,6 +71,8 @@ _WEATHER: dict[str, tuple[str, Callable[[float], Any]]] = {
     "scrapes lost": ("scrape_loss", lambda size: 0.2 + 0.7 * size),
     "samples lost": ("sample_loss", lambda size: 0.01 + 0.2 * size**2),
     "late samples": ("ingestion_lag_s", lambda size: 10.0 + 60.0 * size),
+    "jobs evicted": ("job_evictions", lambda size: 0.3 + 0.7 * size),
+    "jobs refused": ("job_refusals", lambda size: 0.3 + 0.7 * size),
     "loads fail": ("preparation_failures", lambda size: 0.2 + 0.6 * size),
 }
 """Kind to what of the weather changes, and to what by the fault's size."""
@@ -272,6 +274,15 @@ def _edit_image(world: World, fault: Fault, chance: random.Random) -> None:
     _edit(world, image=f"clicks:{chance.randrange(2, 9)}")
 
 
+def _edit_partitions(world: World, fault: Fault, chance: random.Random) -> None:
+    """Another number, and half of the time somebody thinks better of it."""
+    before = (world.resource() or {}).get("spec", {}).get("partitions")
+    _edit(world, partitions=chance.choice((24, 48, 96, 120)))
+    if fault.size < 0.3:
+        other = before if before and fault.size < 0.15 else 240
+        world.call_in(fault.length_s, lambda: _edit(world, partitions=other))
+
+
 def _edit_policy(world: World, fault: Fault, chance: random.Random) -> None:
     resource = world.resource()
     if resource is not None:
@@ -353,6 +364,8 @@ _ACTS: dict[str, Act] = {
     "prometheus empty": _lose_samples,
     "limits edited": _edit_limits,
     "image edited": _edit_image,
+    "partitions edited": _edit_partitions,
+    "partitions edited again": _edit_partitions,
     "policy edited": _edit_policy,
     "spec broken": _break_spec,
     "suspended": _suspend,

@@ -67,6 +67,7 @@ def find_missing(world: World) -> tuple[list[str], object]:
     if made_for != fingerprint_spec(spec, read_requests(resource).restart):
         wrong.append("the driver is of an older spec")
     wrong += _compare(said, ALWAYS)
+    wrong += _judge_partitions(world, spec, status, said)
     if not _carries(world, spec, status):
         return wrong, None
     wrong += _compare(said, CARRIED)
@@ -96,6 +97,19 @@ def _carries(world: World, spec: StreamSpec, status: Mapping[str, Any]) -> bool:
     tasks_s = job.task_s * (job.splits + job.partitions) / job.trigger_s
     of_query = world.trace.rates[-1] * job.row_s + tasks_s
     return 0.6 * most > of_query * len(world.schedule.queries)
+
+
+def _judge_partitions(
+    world: World, spec: StreamSpec, status: Mapping[str, Any], said: Mapping[str, str]
+) -> Iterator[str]:
+    """Whether the checkpoint has as many state partitions as is said, and as somebody asked for."""
+    there = status.get("partitions")
+    if there != world.jobs.partitions:
+        yield f"{there} state partitions are said, the checkpoint has {world.jobs.partitions}"
+    if said.get("Repartitioning", "False") != "False":
+        yield f"still at {(status.get('repartition') or {}).get('message')}"
+    if spec.partitions not in {None, there} and said.get("PartitionsAsAsked") != "False":
+        yield f"{spec.partitions} state partitions are asked for, and there are {there}"
 
 
 def _judge_plan(world: World, status: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from balancedstream.core.periods import Period, find_exclusion
 from balancedstream.core.policy import ScalingPolicy
-from balancedstream.core.wire.objects import PLAN_KEY
+from balancedstream.core.wire.objects import PLAN_KEY, STOP_KEY, plan_name
 from balancedstream.core.wire.plan import Answer, Plan, Stood, parse_plan
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.api.annotations import read_requests
@@ -212,9 +212,15 @@ class Oracles:
             self.add("a driver was replaced and nobody asked", f"it was made for {made_for}")
 
     def check_stop(self, manifest: Manifest) -> None:
-        """A driver is stopped only if somebody suspended the stream since it was made."""
+        """A driver is stopped only if somebody suspended the stream since it was made.
+
+        Or if its queries were told to end before, for other partitions.
+        """
         pod = self._world.api.get("Pod", driver_pod_name(self._world.stream))
         if manifest["kind"] != "StatefulSet" or manifest["spec"]["replicas"] or not pod:
+            return
+        plan = self._world.api.get("ConfigMap", plan_name(self._world.stream.name)) or {}
+        if STOP_KEY in (plan.get("data") or {}):
             return
         specs = [spec for _, spec in self._list_specs(pod)]
         if specs and not any(spec.suspend for spec in specs):
