@@ -10,12 +10,14 @@ from dataclasses import replace
 
 import pytest
 from world.faults import KINDS
-from world.runs import run_seed
+from world.runs import ask_for_partitions, run_seed
 from world.schedules import Fault, make_schedule
 from world.worlds import World
 
 SCHEDULES = 300
 """At a tenth of a second each, they take half a minute."""
+
+REPARTITIONS = 60
 
 
 def test_what_must_hold_holds_in_schedules_that_nobody_has_seen(
@@ -27,6 +29,21 @@ def test_what_must_hold_holds_in_schedules_that_nobody_has_seen(
     assert not found, "\n".join(
         f"python tests/simulation/replay.py {seed}: {what}" for seed, what in found.items()
     )
+
+
+def test_other_partitions_are_reached_or_refused_and_said_whatever_goes_wrong(
+    first_seed: int, pytestconfig: pytest.Config
+) -> None:
+    given = pytestconfig.getoption("seed")
+    seeds = range(first_seed, first_seed + REPARTITIONS) if given is None else [given]
+    worlds = {seed: ask_for_partitions(seed) for seed in seeds}
+    found = {seed: world.oracles.found for seed, world in worlds.items() if world.oracles.found}
+    assert not found, "\n".join(
+        f"python tests/simulation/replay.py {seed} --partitions: {what}"
+        for seed, what in found.items()
+    )
+    if given is None:
+        assert any(world.jobs.count for world in worlds.values()), "no Job was made"
 
 
 def test_a_seed_always_makes_the_same_schedule_and_the_same_happens() -> None:

@@ -254,8 +254,10 @@ class ClusterPlanChannel:
     def _take_in(self, config_map: Any) -> None:
         data = config_map.data or {}
         text = data.get(PLAN_KEY)
-        with self._lock:
-            self._stop = data.get(STOP_KEY, "")
+        if data:
+            # One that somebody has emptied withdraws nothing: the operator fills it again.
+            with self._lock:
+                self._stop = data.get(STOP_KEY, "")
         if text and not is_other_application(data.get(APPLICATION_KEY, ""), self._application):
             with self._lock:
                 self._plan = text

@@ -133,7 +133,7 @@ class WatchedPlans(PlanChannel):
         if self._closed:
             return
         data = manifest.get("data") or {}
-        self._stop = data.get(STOP_KEY, "")
+        self._stop = data.get(STOP_KEY, "") if data else self._stop
         if data.get(PLAN_KEY):
             self._plan = data[PLAN_KEY]
 

@@ -22,6 +22,7 @@ class Jobs:
     """Runs Jobs that give the checkpoint another number of state partitions.
 
     Attributes:
+        count: of pods so far.
         partitions: of the checkpoint; 0 before the first driver.
         before: the number before the last change, while no batch has been committed since.
     """
@@ -29,7 +30,7 @@ class Jobs:
     def __init__(self, world: World, chance: random.Random) -> None:
         self._world = world
         self._chance = chance
-        self._count = 0
+        self.count = 0
         self.partitions = 0
         self.before = 0
         world.api.watch(self._note)
@@ -86,9 +87,9 @@ class Jobs:
         job = self._find(name, uid)
         if job is None or job.get("status") or any(_owns(job, p) for _, p in self._list_pods()):
             return
-        self._count += 1
+        self.count += 1
         template = job["spec"]["template"]
-        pod_name = f"{name}-{self._count}"
+        pod_name = f"{name}-{self.count}"
         made = world.api.put(
             {
                 "kind": "Pod",

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from balancedstream.core.periods import Period, find_exclusion
 from balancedstream.core.policy import ScalingPolicy
-from balancedstream.core.wire.objects import PLAN_KEY, STOP_KEY, plan_name
+from balancedstream.core.wire.objects import PLAN_KEY
 from balancedstream.core.wire.plan import Answer, Plan, Stood, parse_plan
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.api.annotations import read_requests
@@ -212,18 +212,16 @@ class Oracles:
             self.add("a driver was replaced and nobody asked", f"it was made for {made_for}")
 
     def check_stop(self, manifest: Manifest) -> None:
-        """A driver is stopped only if somebody suspended the stream since it was made.
+        """A driver is stopped only if that was asked for since it was made.
 
-        Or if its queries were told to end before, for other partitions.
+        Somebody suspended the stream, or asked for other partitions.
         """
         pod = self._world.api.get("Pod", driver_pod_name(self._world.stream))
         if manifest["kind"] != "StatefulSet" or manifest["spec"]["replicas"] or not pod:
             return
-        plan = self._world.api.get("ConfigMap", plan_name(self._world.stream.name)) or {}
-        if STOP_KEY in (plan.get("data") or {}):
-            return
         specs = [spec for _, spec in self._list_specs(pod)]
-        if specs and not any(spec.suspend for spec in specs):
+        asked = {spec.partitions for spec in specs} - {None}
+        if specs and not asked and not any(spec.suspend for spec in specs):
             self.add("a driver was stopped and nobody asked", pod["metadata"]["uid"])
 
     def _list_specs(self, pod: Manifest) -> Iterator[tuple[Manifest, StreamSpec]]:
@@ -311,7 +309,9 @@ class Oracles:
         if said["Ready"][0] == "True" and not running:
             self.add("Ready without a driver", str(said["Ready"]))
         stays = running and self._is_own(pod) and not _leaves(pod)
-        if said.get("Running") == ("False", "Refused") and stays:
+        # One whose queries have ended, for other partitions, is about to be stopped.
+        ended = world.driver is not None and world.driver.application.ends
+        if said.get("Running") == ("False", "Refused") and stays and not ended:
             self.add("Running is Refused, and the driver runs", str(said["Stalled"]))
         if said.get("Suspended", ("", ""))[0] == "True" and running and not _leaves(pod):
             found = world.api.get("StatefulSet", driver_name(world.stream)) or {}

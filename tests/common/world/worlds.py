@@ -57,6 +57,7 @@ class World:
 
     Attributes:
         oracles: what was found.
+        streams: how many there have been, each on the same checkpoint.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -77,6 +78,7 @@ class World:
         self.prometheus = ModelPrometheus(
             self, self.draw("prometheus"), schedule.scrape_s, schedule.replicas
         )
+        self.streams = 0
         self.create_stream()
         self.operators: list[OperatorProcess] = []
         for number in range(schedule.operators):
@@ -141,6 +143,7 @@ class World:
             }
         )
         self.stream = Stream(NAMESPACE, self.stream.name, made["metadata"]["uid"])
+        self.streams += 1
 
     def resource(self) -> Manifest | None:
         """The BalancedStream as it is now."""
