@@ -346,6 +346,17 @@ class KubernetesCluster:
             return True
         return False
 
+    def set_partitions(self, stream: Stream, partitions: int) -> None:
+        """Sets `spec.partitions` of a BalancedStream; a deleted BalancedStream is no error."""
+        with translate_errors(f"set spec.partitions of {stream.name}"), suppress(NotFoundError):
+            ask(
+                self._resource(API_VERSION, KIND).patch,
+                body={"metadata": {"uid": stream.uid}, "spec": {"partitions": partitions}},
+                namespace=stream.namespace,
+                name=stream.name,
+                content_type="application/merge-patch+json",
+            )
+
     def _resource(self, version: str, kind: str) -> Resource:
         key = version, kind
         if key not in self._resources:

@@ -57,6 +57,9 @@ class Cluster(Protocol):
     def take_annotation(self, stream: Stream, name: str, value: str) -> bool:
         """Removes an annotation of a BalancedStream; False if it has another value by now."""
 
+    def set_partitions(self, stream: Stream, partitions: int) -> None:
+        """Sets `spec.partitions` of a BalancedStream."""
+
 
 class EventSink(Protocol):
     """Where Kubernetes events go; `client.KubernetesCluster` is the real one."""

@@ -7,6 +7,17 @@ from dataclasses import dataclass
 
 from balancedstream.core.decisions import Decision
 from balancedstream.core.policy import Policy
+from balancedstream.core.repartition import estimate_duration_s
+from balancedstream.core.scaling.partitions import propose_partitions
+from balancedstream.core.scaling.verdicts import Verdict
+from balancedstream_operator.api.spec import MAX_PARTITIONS, StreamSpec
+from balancedstream_operator.observe.measurement import Measurement
+
+RESTART_S = 60.0
+"""What a driver takes about to stop and to start again, beside the work on the state."""
+
+_FEW = {Verdict.PARTITION_BOUND, Verdict.UNSPLITTABLE}
+"""Verdicts of which more state partitions may be the cure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +63,38 @@ def advise(
         return Advice()
     digest = hashlib.sha256("\n".join(sorted(actions)).encode()).hexdigest()[:6]
     return Advice(f"{next_epoch}-{digest}", "; ".join(reasons))
+
+
+def name_partitions(partitions: int) -> str:
+    """Id of the advice to have so many state partitions.
+
+    >>> name_partitions(96)
+    'partitions-96'
+    """
+    return f"partitions-{partitions}"
+
+
+def advise_partitions(
+    decision: Decision, measurement: Measurement, spec: StreamSpec, present: int
+) -> Advice:
+    """More state partitions, where they limit the stream; what they bring, and what they cost."""
+    verdict = decision.scaling.verdict
+    if verdict not in _FEW or spec.target_ref is not None or spec.checkpoints.claim is None:
+        return Advice()
+    cores = spec.executors.max * spec.executors.cores
+    more = propose_partitions(decision.scaling.demands, present, cores, MAX_PARTITIONS)
+    if more is None:
+        return Advice()
+    sizes = {(t.query, t.operator, t.partition): t.state_bytes for t in measurement.tasks}
+    stores = len({(query, operator) for query, operator, _ in sizes})
+    stands_s = RESTART_S + estimate_duration_s(
+        sum(sizes.values()), stores, present, more.partitions
+    )
+    at_best = " at best" if verdict is Verdict.UNSPLITTABLE else ""
+    return Advice(
+        name_partitions(more.partitions),
+        f"would write the state anew for {more.partitions} state partitions instead of {present}: "
+        f"a batch of query {more.query} on {spec.executors.max} executors would take "
+        f"{more.after_s:.1f} instead of {more.before_s:.1f} s{at_best}; the stream would stand "
+        f"still for about {stands_s:.0f} s",
+    )

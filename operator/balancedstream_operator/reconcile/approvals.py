@@ -8,6 +8,7 @@ from balancedstream_operator.api.annotations import APPROVE_ANNOTATION
 from balancedstream_operator.api.status import Status
 from balancedstream_operator.errors import ClusterError, UnreachableError
 from balancedstream_operator.kube.cluster import Cluster
+from balancedstream_operator.plan.advice import name_partitions
 from balancedstream_operator.plan.record import Record
 from balancedstream_operator.reconcile.outcome import Approval, PassOutcome
 
@@ -29,6 +30,9 @@ def answer_approval(
     if not approve:
         return None
     approval = judge_approval(approve, outcome)
+    if approval.partitions:
+        # Before the annotation is taken: it is done again if the operator dies in between.
+        cluster.set_partitions(outcome.stream, approval.partitions)
     carried_out = record is not None and record.approved == approve
     answered = status.approval is not None and status.approval.id == approve
     try:
@@ -49,6 +53,11 @@ def answer_approval(
 def judge_approval(approve: str, outcome: PassOutcome) -> Approval:
     """Whether a pass carried out an approved proposal, and why not."""
     decided = outcome.decided
+    ids = {name_partitions((outcome.spec and outcome.spec.partitions) or 0)}
+    if decided is not None and not outcome.paused:
+        ids.add(decided.partitions.id)
+    if approve in ids:
+        return Approval(approve, partitions=int(approve.rpartition("-")[2]))
     if decided is not None and decided.choice.approved and decided.choice.plan is not None:
         return Approval(approve, decided.choice.plan.epoch)
     return Approval(approve, refusal=_describe_hindrance(approve, outcome))
@@ -73,7 +82,7 @@ def _describe_hindrance(approve: str, outcome: PassOutcome) -> str:
         return f"the stream is {decided.choice.demands.excluded}"
     if decided.choice.waits:
         return f"it is out of date: {decided.choice.waits}"
-    now = decided.choice.advice
+    now = decided.choice.advice if decided.choice.advice.id else decided.partitions
     if now.id == approve:
         return (
             "the operator can make no plan of it now; moves of the last one may still be under way"

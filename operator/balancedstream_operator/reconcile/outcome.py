@@ -9,6 +9,7 @@ from balancedstream_operator.api.resource import Stream
 from balancedstream_operator.api.spec import StreamSpec
 from balancedstream_operator.driver.state import DriverState
 from balancedstream_operator.observe.measurement import Measurement
+from balancedstream_operator.plan.advice import Advice
 from balancedstream_operator.plan.answers import AnswerFound, Control
 from balancedstream_operator.plan.planner import DecisionInput, PlanChoice
 from balancedstream_operator.plan.record import PlanFound
@@ -36,6 +37,7 @@ class Decided:
         measurement: of the stream.
         inputs: the state that the decision started from.
         choice: the decision, and the plan that the operator wrote for it.
+        partitions: the advice to have more state partitions; without an id if there is none.
         silent_s: as in `Control`.
         shortage: why executors have been missing for long; empty if none have.
         scales: whether the driver adds and removes executors.
@@ -47,6 +49,7 @@ class Decided:
     silent_s: float | None
     shortage: str
     scales: bool = True
+    partitions: Advice = Advice()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,14 @@ class Approval:
     Attributes:
         proposal: id of the approved proposal.
         epoch: of the plan that carries the proposal out; 0 if no plan does.
+        partitions: that spec.partitions is set to; 0 if it is not.
         refusal: why no plan does; empty if one does.
     """
 
     proposal: str
     epoch: int = 0
     refusal: str = ""
+    partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from balancedstream_operator.observe.endpoints import Endpoint, refuse_queries
 from balancedstream_operator.observe.floors import FloorQuery
 from balancedstream_operator.observe.measurement import Measurement
 from balancedstream_operator.observe.measurer import Measurer, Source
+from balancedstream_operator.plan.advice import Advice, advise_partitions, name_partitions
 from balancedstream_operator.plan.answers import AnswerFound, AnswerReader, Control, judge_control
 from balancedstream_operator.plan.book import PlanBook
 from balancedstream_operator.plan.planner import (
@@ -417,13 +418,21 @@ class Reconciler:
         pods = state.driver.select_executors(self._stream, state.spec.target_ref)
         running = len(measurement.executors)
         shortage = self._watch.find_shortage(inputs.desired, running, pods, state.spec, now_s)
+        choice = self._choose(context, state, inputs, measurement, held)
+        more = advise_partitions(choice.decision, measurement, state.spec, state.record.partitions)
+        known = state.record.repartition
+        if known is not None and (
+            not known.is_over or (known.why and more.id == name_partitions(known.wanted))
+        ):
+            more = Advice()
         return Decided(
             measurement=measurement,
             inputs=inputs,
-            choice=self._choose(context, state, inputs, measurement, held),
+            choice=choice,
             silent_s=silent_s,
             shortage=shortage,
             scales=answer.scales,
+            partitions=more,
         )
 
     def _choose(

@@ -380,7 +380,10 @@ def _describe_decided(status: Status, decided: Decided, balance: Balance, now_s:
 
 
 def _find_proposal(outcome: PassOutcome) -> Advice:
-    return Advice() if outcome.decided is None else outcome.decided.choice.advice
+    decided = outcome.decided
+    if decided is None:
+        return Advice()
+    return decided.choice.advice if decided.choice.advice.id else decided.partitions
 
 
 def _describe_proposal(outcome: PassOutcome, before: Status, now_s: float) -> Proposal | None:

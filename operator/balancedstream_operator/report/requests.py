@@ -46,6 +46,8 @@ def describe_approval(approval: Approval, now_s: float) -> AnsweredApproval:
     """The status of an approval that the operator answers now."""
     name = approval.proposal[:64]
     message = f"proposal {name} was approved; plan {approval.epoch} carries it out"
+    if approval.partitions:
+        message = f"proposal {name} was approved; spec.partitions is set to {approval.partitions}"
     if approval.refusal:
         message = f"approval of {name} is refused: {approval.refusal}. Nothing was changed"
     return AnsweredApproval(

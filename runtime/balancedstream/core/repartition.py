@@ -284,12 +284,23 @@ def estimate(found: Checkpoint, partitions: int) -> Estimate:
     """
     state_bytes = sum(operator.state_bytes for operator in found.operators)
     stores = sum(len(operator.stores) for operator in found.operators)
-    keys_s = READS * KEY_S * state_bytes / KEY_BYTES
-    opened = 2 * (found.partitions + partitions)
     return Estimate(
-        duration_s=START_S + keys_s + STORE_PARTITION_S * stores * opened,
+        duration_s=estimate_duration_s(state_bytes, stores, found.partitions, partitions),
         disk_bytes=(GROWTH - 1) * state_bytes,
     )
+
+
+def estimate_duration_s(state_bytes: int, stores: int, before: int, after: int) -> float:
+    """Roughly the seconds that a repartition takes, with the comparison of all state.
+
+    Args:
+        state_bytes: of all stores.
+        stores: how many each partition has.
+        before: partitions before.
+        after: partitions after.
+    """
+    keys_s = READS * KEY_S * state_bytes / KEY_BYTES
+    return START_S + keys_s + STORE_PARTITION_S * stores * 2 * (before + after)
 
 
 def choose_quiet_s(written_at_s: Sequence[float]) -> float:

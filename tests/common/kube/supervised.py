@@ -171,6 +171,10 @@ class KeepingCluster:
         metadata["annotations"] = {key: v for key, v in annotations.items() if key != name}
         return True
 
+    def set_partitions(self, stream: Stream, partitions: int) -> None:
+        """Sets the field."""
+        self.objects["BalancedStream", stream.name]["spec"]["partitions"] = partitions
+
     def plan(self, name: str = "clicks") -> Plan | None:
         """The plan of a stream that was written last."""
         text = self.objects.get(("ConfigMap", f"{name}-plan"), {}).get("data", {}).get("plan.json")

@@ -334,6 +334,14 @@ class ModelCluster(Cluster):
         self._finish_write()
         return True
 
+    def set_partitions(self, stream: Stream, partitions: int) -> None:
+        """Sets the field of the spec."""
+        self._call("set spec.partitions")
+        found = self._api.get(KIND, stream.name)
+        if found is not None and found["metadata"]["uid"] == stream.uid:
+            self._api.change(KIND, stream.name, spec={**found["spec"], "partitions": partitions})
+            self._finish_write()
+
     def _call(self, what: str) -> None:
         self.calls += 1
         act = self.before_call.pop(self.calls, None)

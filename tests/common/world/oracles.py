@@ -310,8 +310,11 @@ class Oracles:
             self.add("Ready without a driver", str(said["Ready"]))
         stays = running and self._is_own(pod) and not _leaves(pod)
         # One whose queries have ended, for other partitions, is about to be stopped.
-        ended = world.driver is not None and world.driver.application.ends
-        if said.get("Running") == ("False", "Refused") and stays and not ended:
+        held = status.repartition is not None and status.repartition.step in {
+            "Rewriting",
+            "Undoing",
+        }
+        if said.get("Running") == ("False", "Refused") and stays and not held:
             self.add("Running is Refused, and the driver runs", str(said["Stalled"]))
         if said.get("Suspended", ("", ""))[0] == "True" and running and not _leaves(pod):
             found = world.api.get("StatefulSet", driver_name(world.stream)) or {}

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from supervised import POD, Scene, Shown, conditions
 
+from balancedstream.core.samples import BatchSample, StageSample
 from balancedstream.core.wire.objects import STOP_KEY, STOPPED_KEY
 from balancedstream.core.wire.stopping import Stopped, parse_stop
+from balancedstream_operator.api.annotations import APPROVE_ANNOTATION
 from balancedstream_operator.errors import RefusedError, UnreachableError
 from balancedstream_operator.repartition.steps import WATCHED_S
 
@@ -292,3 +294,37 @@ def test_a_pass_that_reaches_no_api_server_leaves_all_as_it_is() -> None:
     del scene.cluster.unreadable["Job"]
     scene.end_job(JOB, "Complete")
     assert scene.run_pass().status["partitions"] == 16
+
+
+def limited() -> Scene:
+    """A stream whose four state partitions are too few for its eight executors."""
+    scene = Scene(
+        partitions=4, executors={"min": 4, "max": 8}, scaling={"latencyObjectiveSeconds": 1}
+    )
+    scene.executors = {str(number): 1 for number in range(4)}
+    scene.run_pass()
+    scene.start_driver()
+    stage = StageSample(
+        "q", 0, "stateful", scene.now_s, 4, 10.1, dict.fromkeys(scene.executors, 10.0)
+    )
+    for _ in range(8):
+        batch = BatchSample("q", 0, scene.now_s, 10.5, 1000, 10.5, 5000.0, 1.0)
+        scene.finish_stateless_batches(stage, batch)
+        scene.run_pass()
+    return scene
+
+
+def test_more_partitions_are_proposed_with_gain_and_price_and_an_approval_asks_for_them() -> None:
+    scene = limited()
+    proposal = scene.resource["status"]["proposal"]
+    assert proposal["id"] == "partitions-64"
+    assert "64 state partitions instead of 4" in proposal["reason"]
+    assert "would stand still for about" in proposal["reason"]
+    scene.resource["metadata"].setdefault("annotations", {})[APPROVE_ANNOTATION] = "partitions-64"
+    done = scene.run_pass()
+    assert done.status["approval"]["result"] == "CarriedOut"
+    assert scene.resource["spec"]["partitions"] == 64
+    assert APPROVE_ANNOTATION not in scene.resource["metadata"]["annotations"]
+    done = scene.run_pass()
+    assert done.status["repartition"]["step"] == "Stopping"
+    assert done.status["proposal"] is None
