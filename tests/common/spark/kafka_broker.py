@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from broker_process import run_broker_process
 from jars import fetch_jars
-from patience import PATIENCE_S
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from spark_versions import SPARK
 
-BROKER = Path(__file__).parents[2] / "e2e" / "kafka" / "pom.xml"
 HERE = Path(__file__).parent
 
 CONNECTORS = {
@@ -32,14 +29,18 @@ CONNECTORS = {
 """By version of Spark: those of Scala, of the connector, of its tokens, and of Kafka's client."""
 
 NEWEST = "2.13", "4.2.0", "4.0.0", "3.9.1"
-PARTITIONS = 3
+
+
+def find_connector() -> list[Path]:
+    """The jars of the connector for this Spark."""
+    scala, connector, tokens, client = CONNECTORS.get(SPARK, NEWEST)
+    versions = {"scala": scala, "connector": connector, "tokens": tokens, "client": client}
+    return sorted(fetch_jars(HERE / "connector" / "pom.xml", versions).glob("*.jar"))
 
 
 def add_connector(spark: SparkSession) -> None:
     """Brings the connector to an application that runs."""
-    scala, connector, tokens, client = CONNECTORS.get(SPARK, NEWEST)
-    versions = {"scala": scala, "connector": connector, "tokens": tokens, "client": client}
-    for jar in sorted(fetch_jars(HERE / "connector" / "pom.xml", versions).glob("*.jar")):
+    for jar in find_connector():
         spark.sql(f"ADD JAR '{jar}'")
 
 
@@ -94,51 +95,6 @@ def run_broker(spark: SparkSession, folder: Path) -> Iterator[Broker]:
     """A broker that makes topics as they are written to."""
     if not os.environ.get("CI") and shutil.which("mvn") is None:
         pytest.skip("Kafka's jars come from Maven")
-    port, controller = find_port(), find_port()
-    settings = {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "controller.listener.names": "CONTROLLER",
-        "listeners": f"HERE://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-        "listener.security.protocol.map": "HERE:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "HERE",
-        "log.dirs": str(folder / "data"),
-        "num.partitions": str(PARTITIONS),
-        "offsets.topic.replication.factor": "1",
-        # The default of 9 s fences a broker that two busy cores let wait.
-        "broker.session.timeout.ms": "90000",
-    }
-    properties = folder / "server.properties"
-    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    java = ["java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    java += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{fetch_jars(BROKER)}/*"]
-    identity = "MkU3OEVBNTcwNTJENDM2Qk"
-    format_storage = ["kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties)]
-    subprocess.run([*java, *format_storage], check=True, capture_output=True)
-    with (folder / "broker.log").open("w") as log:
-        process = subprocess.Popen([*java, "kafka.Kafka", str(properties)], stdout=log, stderr=log)
-    try:
-        await_port(port, process)
+    with run_broker_process(folder) as (address, process):
         add_connector(spark)
-        yield Broker(spark, f"127.0.0.1:{port}", process)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def find_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def await_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
-        assert process.poll() is None, "the broker ended"
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.2)
-    message = f"no broker within {PATIENCE_S:.0f} s"
-    raise AssertionError(message)
+        yield Broker(spark, address, process)
