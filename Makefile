@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 REPORT ?= demo-report
 # Each Spark that is supported, but the one in constraints.txt, and what it cannot do with others.
 SPARKS := 3.5.9 4.0.5 4.1.4 4.2.1
+# What benchmarks/beside_flink.py runs. Flink's Python pins py4j and pyarrow otherwise than Spark does, so
+# its jars have an environment of their own; nothing of ours imports them.
+FLINK := 2.3.0
 CONNECT := grpcio==1.85.3 grpcio-status==1.85.3 googleapis-common-protos==1.76.0 zstandard==0.25.0
 PINS_3.5 := numpy==1.26.4 py4j==0.10.9.7 pyarrow==19.0.1
 constrain = sed $(foreach pin,pyspark==$(1) $(PINS_$(basename $(1))),-e 's/^$(firstword $(subst ==, ,$(pin)))==.*/$(pin)/') constraints.txt
@@ -83,6 +86,11 @@ plugin-apps: $(VENV)/.connect $(SPARKS:%=.venv-spark-%/.connect)
 	  -c .venv-spark-$*/constraints.txt -e '.[spark,examples]' duckdb pytest pytest-timeout pytest-xdist
 	@touch $@
 
+.venv-flink/.ready: $(VENV)/.ready
+	@$(BIN)/python -m venv .venv-flink
+	@.venv-flink/bin/python -m pip install --quiet --disable-pip-version-check --no-deps apache-flink-libraries==$(FLINK)
+	@touch $@
+
 # With the oldest of each package that pyproject.toml takes, but Spark: what uses them beside it.
 lowest: .venv-lowest/.ready
 	@.venv-lowest/bin/python -m pytest tests/unit/live tests/unit/report tests/unit/metrics \
@@ -140,4 +148,4 @@ $(VENV)/spark.jsa: $(VENV)/.ready docker/archive_classes.py
 	@$(BIN)/python docker/archive_classes.py $@ >$@.log 2>&1 || { cat $@.log; exit 1; }
 
 clean:
-	rm -rf $(VENV) .venv-spark-* .venv-lowest .venv-tools dist sbom-*.cdx.json *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-spark-* .venv-flink .venv-lowest .venv-tools dist sbom-*.cdx.json *-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from harness.results import REPOSITORY, RESULTS, read_results
+from tables.beside_flink import tabulate_beside_flink
 from tables.commit import tabulate_commit
 from tables.compatibility import tabulate_compatibility
 from tables.computing import tabulate_computing
@@ -62,6 +63,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "nexmark_on_off": tabulate_nexmark_on_off,
     "compatibility": tabulate_compatibility,
     "plugin_apps": tabulate_plugin_apps,
+    "beside_flink": tabulate_beside_flink,
     "soak": tabulate_soak,
     "soak_cluster": tabulate_soak,
 }

@@ -15,7 +15,13 @@ TICK_S = 0.5
 
 
 class Producer(ABC):
-    """Writes rows when they arrive."""
+    """Writes rows when they arrive.
+
+    Attributes:
+        tick_s: rows are written at such intervals.
+    """
+
+    tick_s: float = TICK_S
 
     @abstractmethod
     def write(self, rows: int, arrived_s: float) -> None:
@@ -51,7 +57,7 @@ class Producer(ABC):
         stopping: threading.Event,
     ) -> None:
         written, at_s = 0, 0.0
-        while at_s < length_s and not stopping.wait(TICK_S):
+        while at_s < length_s and not stopping.wait(self.tick_s):
             at_s = min(time() - begin_s, length_s)
             due = round(count_until(at_s))
             self.write(due - written, at_s)

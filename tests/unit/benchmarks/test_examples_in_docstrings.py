@@ -9,6 +9,7 @@ import plugin_apps
 import pytest
 import scaling_real
 import summarize
+from flink import figures
 from harness import counting, results
 from nexmark import answers, events
 from shuffle_simulation import measuring, scheduling, simulation
@@ -36,6 +37,7 @@ from tables import headlines, markdown
         scaling_real,
         compatibility,
         plugin_apps,
+        figures,
     ],
     ids=lambda module: module.__name__,
 )
