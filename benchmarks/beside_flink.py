@@ -72,6 +72,7 @@ class Workload:
         zipf: exponent of the skewed keys; those of the other scenario have equal weights.
         lead_s: rows arrive for so long before anything counts.
         watch_s: once the query has caught up after a change, before the burst.
+        skewed_lead_s: likewise where keys are skewed, which balancing takes some batches for.
         skewed_s: for so long skewed keys are measured.
     """
 
@@ -80,15 +81,16 @@ class Workload:
     partitions: int = 12
     topic_partitions: int = 3
     rows_per_s: float = 60.0
-    burst_rows: int = 400
-    skewed_rows_per_s: float = 200.0
+    burst_rows: int = 300
+    skewed_rows_per_s: float = 240.0
     zipf: float = 1.2
-    lead_s: float = 10.0
-    watch_s: float = 10.0
-    skewed_s: float = 25.0
+    lead_s: float = 8.0
+    watch_s: float = 5.0
+    skewed_lead_s: float = 15.0
+    skewed_s: float = 20.0
 
 
-SMOKE = Workload(lead_s=5.0, watch_s=5.0, skewed_s=10.0)
+SMOKE = Workload(lead_s=5.0, watch_s=2.0, skewed_lead_s=5.0, skewed_s=10.0)
 
 
 def main() -> None:
@@ -168,7 +170,7 @@ def measure(
             return rate * second + producer.extra
 
         with producer.produce(count_until, producer.begin_s, MOST_S):
-            stream.rest(workload.lead_s)
+            stream.rest(workload.skewed_lead_s if is_skewed else workload.lead_s)
             times_s = stream.hold() if is_skewed else stream.change()
         stream.await_all()
         # What was counted twice would come now.
