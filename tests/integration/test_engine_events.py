@@ -197,7 +197,9 @@ def test_events_that_cannot_be_read_are_said_once_for_each_query_and_left_out(
     engine: SparkEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = read_field(engine._listener, "events")
-    queue.addChange('{"event":"query_started","run":"r","id":"i","name":"odd"}')
+    queue.addChange(
+        '{"event":"query_started","run":"r","id":"i","name":"odd","trigger":"micro-batch"}'
+    )
     assert engine.wait(5.0) == QueryStarted("odd")
     batch = {"event": "batch_finished", "run": "r", "knows_all_executors": True}
     for progress in ({}, {"id": "i", "name": "odd", "batchId": "x"}, {"id": "i", "name": "odd"}):

@@ -59,8 +59,7 @@ def list_functions(spark: SparkSession) -> PythonFunctions:
     """
     session: Any = spark._jsparkSession
     queries = session.sharedState().activeStreamingQueries()
-    needs = ("ScalaCollections", "RunningQueries")
-    found = compile_class(spark, "PythonFunctions", queries, needs=needs).find()
+    found = compile_class(spark, "PythonFunctions", queries).find()
     of_states, others, types = [], [], set()
     for operator, eval_type, pickled in found:
         if operator.startswith("TransformWithStateIn"):

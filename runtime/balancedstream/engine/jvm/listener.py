@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 import time
 import weakref
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -22,6 +23,9 @@ SHIPPED = ("StoreChanges", "Rehearsal", "PreloadTask")
 QUEUE = "balancedstream"
 """Of events, on Spark's listener bus. In the queue that listeners share, a slow one delays all, and
 makes Spark drop events (`LiveListenerBus`)."""
+
+_NO_CODE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"', re.DOTALL)
+"""Comments and texts of Java."""
 
 LISTED_WITHIN_S = 10.0
 """After it, the loop begins without the executors that Spark does not list; batches look again."""
@@ -84,7 +88,6 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
         context.schedulerBackend(),
         context.resourceProfileManager().defaultResourceProfile(),
         queries,
-        needs=("ScalaCollections", "StatefulOperators", "RunningQueries"),
     )
     preparing, unprepared = None, ""
     if loads_ahead:
@@ -101,29 +104,9 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
         hosts,
         slots,
         preparing,
-        needs=(
-            "ScalaCollections",
-            "EventQueue",
-            "StoreSums",
-            "StatefulOperators",
-            "ExecutorMemory",
-            "BatchStages",
-            "BatchProgress",
-            "RunningQueries",
-            "HeldSlots",
-            "FolderFiles",
-            "KafkaTopics",
-            "Sources",
-            "Admission",
-            "WaitingRows",
-            "Preparing",
-            "Placements",
-        ),
     )
-    rows = compile_class(spark, "PinnedRows", context, hosts, needs=("ScalaCollections",))
-    waiting = compile_class(
-        spark, "WaitingTasks", context.taskScheduler(), needs=("ScalaCollections",)
-    )
+    rows = compile_class(spark, "PinnedRows", context, hosts)
+    waiting = compile_class(spark, "WaitingTasks", context.taskScheduler())
     context.listenerBus().addToQueue(listener, QUEUE)
     introduce_executors(spark, listener)
     return Listener(listener, rows, waiting, unprepared)
@@ -153,19 +136,7 @@ def introduce_executors(spark: SparkSession, listener: Any) -> None:
 
 def _start_preparing(spark: SparkSession, queries: Any, hosts: Any, slots: Any) -> Any:
     """Compiles what loads state ahead, and offers executors the class that they run."""
-    needs = (
-        "ScalaCollections",
-        "StoreSums",
-        "StatefulOperators",
-        "RunningQueries",
-        "HeldSlots",
-        "Preparing",
-        *SHIPPED,
-        "StateStores",
-        "PinnedRows",
-        "SideJobs",
-    )
-    compiled = _compile(spark, needs)
+    compiled = _compile(spark, *SHIPPED)
     jvm: Any = spark._jvm
     jar = io.BytesIO()
     with zipfile.ZipFile(jar, "w") as archive:
@@ -190,23 +161,20 @@ def find_coordinator(spark: SparkSession) -> Any:
     return session.sessionState().streamingQueryManager().stateStoreCoordinator()
 
 
-def compile_class(
-    spark: SparkSession, name: str, *arguments: Any, needs: Sequence[str] = ()
-) -> Any:
+def compile_class(spark: SparkSession, name: str, *arguments: Any) -> Any:
     """Compiles a Java class of this folder with Spark's Janino; returns a new object of it.
 
     Args:
         spark: a running session.
         name: of the class, and of its file.
         arguments: of its only constructor.
-        needs: other classes of this folder that it uses, in an order in which they compile.
 
     Raises:
         py4j.protocol.Py4JError: this version of Spark has no such class or method.
     """
     gateway: Any = spark.sparkContext._gateway
     jvm: Any = spark._jvm
-    loader = _compile(spark, (*needs, name))[name].loader
+    loader = _compile(spark, name)[name].loader
     values = gateway.new_array(jvm.java.lang.Object, len(arguments))
     for position, argument in enumerate(arguments):
         values[position] = argument
@@ -214,15 +182,39 @@ def compile_class(
     return java_class.getDeclaredConstructors()[0].newInstance(values)
 
 
-def _compile(spark: SparkSession, names: Sequence[str]) -> Mapping[str, _Compiled]:
+def _compile(spark: SparkSession, *names: str) -> Mapping[str, _Compiled]:
     """Compiles classes of this folder that were not compiled yet; returns all that were."""
     with _compiling:
         known = _compiled.setdefault(spark.sparkContext._gateway, {})
-        for name in names:
+        for name in list_needed(names):
             if name not in known:
                 newest = next(reversed(known.values()), None)
                 known[name] = _compile_one(spark._jvm, name, newest)
     return known
+
+
+def list_needed(names: Iterable[str]) -> list[str]:
+    """Classes of this folder, each after those that its code names: the order to compile them in.
+
+    >>> list_needed(["WaitingTasks"])
+    ['ScalaCollections', 'WaitingTasks']
+    """
+    files = {file.name: file for file in resources.files(__package__).iterdir()}
+    found: dict[str, None] = {}
+    begun: set[str] = set()
+
+    def add(name: str) -> None:
+        file = files.get(f"{name}.java")
+        if file is None or name in begun:
+            return
+        begun.add(name)
+        for used in re.findall(r"\b[A-Z]\w*", _NO_CODE.sub("", file.read_text("utf-8"))):
+            add(used)
+        found[name] = None
+
+    for name in names:
+        add(name)
+    return [*found]
 
 
 def _compile_one(jvm: Any, name: str, newest: _Compiled | None) -> _Compiled:
