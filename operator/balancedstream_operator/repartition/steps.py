@@ -273,14 +273,10 @@ def read_repartition(given: object) -> Repartition | None:
     try:
         found = Repartition(**named)
         found = replace(found, checkpoints=tuple(map(str, found.checkpoints)))
-        numbers = (
-            found.before,
-            found.wanted,
-            found.asked_s,
-            found.stopped_s or 0,
-            found.ran_s or 0,
-        )
-        whole = all(isinstance(n, int | float) and n >= 0 for n in numbers)
+        times = (found.asked_s, found.stopped_s or 0.0, found.ran_s or 0.0)
+        # A clock may be wrong by any time, and what is written must be read again all the same.
+        whole = all(isinstance(n, int | float) for n in (found.before, found.wanted, *times))
+        whole = whole and min(found.before, found.wanted) > 0
         return found if whole and found.step in STEPS and isinstance(found.why, str) else None
     except TypeError:
         return None

@@ -168,5 +168,6 @@ def test_what_a_record_holds_is_read_again_and_what_is_none_is_none() -> None:
     written = json.loads(json.dumps(write_repartition(known)))
     assert read_repartition(written) == known
     assert read_repartition({**written, "mood": "good"}) == known
+    assert read_repartition({**written, "asked_s": -5.0}) == replace(known, asked_s=-5.0)
     for spoilt in (None, 7, {}, {**written, "before": "x"}, {**written, "checkpoints": 7}):
         assert read_repartition(spoilt) is None
