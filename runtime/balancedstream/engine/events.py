@@ -174,8 +174,8 @@ class BatchFinished:
     def is_sound(self) -> bool:
         """Whether every value that was measured can be reckoned with."""
         loads_s = (s for each in self.preparations for s in (each.load_s, each.hand_over_s))
-        samples: tuple[BatchSample | TaskSample | StageSample | StoreSample | ProcessSample, ...]
-        samples = (self.sample, *self.tasks, *self.stages, *self.stores, *self.processes)
+        samples: tuple[BatchSample | TaskSample | StageSample, ...]
+        samples = (self.sample, *self.tasks, *self.stages)
         return all(sample.is_sound() for sample in samples) and is_sound(*loads_s)
 
 

@@ -19,13 +19,16 @@ def sum_stores(
     rows: Iterable[Sequence[Any]],
     operators: Iterable[StatefulOperator],
 ) -> tuple[StoreSample, ...]:
-    """One sample per operator and executor; operators that share their tasks count as one."""
+    """One sample per operator and executor; operators that share their tasks count as one.
+
+    A sample that cannot be reckoned with is left out: loads are known without it.
+    """
     leads = {i: o.id for o in operators for i in o.ids}
     sums: dict[tuple[int, str], list[int]] = {}
     for operator, executor, *values in rows:
         place = (leads[operator], executor)
         sums[place] = [a + b for a, b in zip(sums.get(place, [0] * 7), values, strict=True)]
-    return tuple(
+    found = (
         StoreSample(
             query,
             operator,
@@ -49,11 +52,13 @@ def sum_stores(
             stall_ns,
         ) in sorted(sums.items())
     )
+    return tuple(sample for sample in found if sample.is_sound())
 
 
 def read_processes(rows: Iterable[Sequence[Any]]) -> tuple[ProcessSample, ...]:
-    """One sample per executor."""
-    return tuple(
+    """One sample per executor, but for those that cannot be reckoned with."""
+    found = (
         ProcessSample(executor, heap, off_heap, python, jvm + python + other)
         for executor, heap, off_heap, jvm, python, other in rows
     )
+    return tuple(sample for sample in found if sample.is_sound())

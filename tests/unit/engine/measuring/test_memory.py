@@ -23,3 +23,11 @@ def test_operators_that_share_their_tasks_count_as_one_on_each_executor() -> Non
 def test_the_processes_of_an_executor_add_up_to_what_is_resident() -> None:
     found = read_processes([["a", 100, 20, 400, 70, 5], ["b", 8, 9, 0, 0, 0]])
     assert found == (ProcessSample("a", 100, 20, 70, 475), ProcessSample("b", 8, 9, 0, 0))
+
+
+def test_memory_that_cannot_be_reckoned_with_costs_no_load() -> None:
+    operators = [StatefulOperator((0,), "StateStoreSave", 4)]
+    rows = [[0, "a", -1, 0, 0, 0, 0, 0, 0], [0, "b", 9, 0, 0, 0, 0, 0, 0]]
+    assert sum_stores("q", 6, rows, operators) == (StoreSample("q", 0, 6, "b", 9),)
+    found = read_processes([["a", -1, 20, 0, 0, 0], ["b", 8, 9, 0, 0, 0]])
+    assert found == (ProcessSample("b", 8, 9),)
