@@ -239,6 +239,8 @@ class Reconciler:
         )
         present = outcome.partitions if found is None or found.is_over else found.present
         if record is not None and (found, present) != (record.repartition, record.partitions):
+            # A Job may be missing because the stream was deleted, and the plan with it.
+            self._reader.require()
             told = replace(record, partitions=present, repartition=found)
             self._book.write(self._book.plan, told)
         return replace(outcome, partitions=present, repartition=found)
