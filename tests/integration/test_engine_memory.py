@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
@@ -30,13 +31,14 @@ def test_the_stores_of_each_executor_sum_to_what_spark_says_of_the_operator(
     query = start(aggregate(stream), "stores", "update")
     batch = [batches("stores") for _ in range(3)][-1]
     query.stop()
-    said = {p.batchId: p for p in query.recentProgress}[batch.sample.batch].stateOperators
-    (operator,) = said
-    metrics = operator.customMetrics
+    # Spark 3.5 gives Python dictionaries, and later ones objects.
+    told = [json.loads(each.json()) for each in query._jsq.recentProgress()]
+    ((operator,),) = [p["stateOperators"] for p in told if p["batchId"] == batch.sample.batch]
+    metrics = operator["customMetrics"]
     ran_on = {task.executor for task in batch.tasks}
     assert {store.executor for store in batch.stores} == ran_on
     assert {store.operator for store in batch.stores} == {batch.operators[0].id}
-    assert sum(s.memory_bytes for s in batch.stores) == operator.memoryUsedBytes > 0
+    assert sum(s.memory_bytes for s in batch.stores) == operator["memoryUsedBytes"] > 0
     assert sum(s.gets for s in batch.stores) == metrics["rocksdbGetCount"] > 0
     assert sum(s.hits for s in batch.stores) == metrics["rocksdbReadBlockCacheHitCount"]
     assert sum(s.misses for s in batch.stores) == metrics["rocksdbReadBlockCacheMissCount"]
