@@ -83,6 +83,9 @@ def recompute_join(batches: int) -> Rows:
     return Counter((v,) for v in range((batches - 1) * ROWS))
 
 
+COMMAND = (sys.executable, "-m", "balancedstream.cli", "repartition")
+
+
 @dataclass
 class Query:
     """A query that runs a batch at each start, and what it told since."""
@@ -265,6 +268,27 @@ def test_a_repartition_that_is_killed_half_way_is_finished_or_undone(
     finish_or_undo(then, counted, 16)
 
 
+def test_settings_of_a_driver_in_a_cluster_keep_no_repartition_from_starting(
+    query: Callable[..., Query], tmp_path: Path
+) -> None:
+    counted = query(count_keys)
+    counted.run()
+    secret = tmp_path / "secret"
+    secret.write_text("shared by executors")
+    of_cluster = (
+        f"--conf spark.authenticate=true --conf spark.authenticate.secret.file={secret} "
+        "--conf spark.kubernetes.namespace=shop"
+    )
+    subprocess.run(
+        [*COMMAND, str(counted.checkpoint), "--partitions", "5"],
+        env=os.environ | {"PYSPARK_SUBMIT_ARGS": f"{of_cluster} {write_submit_arguments()}"},
+        check=True,
+    )
+    counted.run()
+    assert read_checkpoint(counted.checkpoint).partitions == 5
+    assert counted.last == recompute_counts(counted.batches)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
 @pytest.mark.parametrize("then", ["finish", "undo"])
 def test_a_repartition_that_fills_the_disk_is_finished_or_undone(
@@ -320,7 +344,7 @@ def kill_repartition(query: Query, partitions: int, part: float) -> None:
 
     One that is done by then is undone, and tried again with an earlier moment.
     """
-    command = [sys.executable, "-m", "balancedstream.cli", "repartition", str(query.checkpoint)]
+    command = [*COMMAND, str(query.checkpoint)]
     while query.stage != "half-done":
         if query.stage == "done":
             query.repartition(undo=True)

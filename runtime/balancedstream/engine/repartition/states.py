@@ -31,10 +31,13 @@ def open_session(state_format: Format) -> Iterator[SparkSession]:
 
     Raises:
         UnsupportedSparkError: SPARK_HOME names an older Spark.
+        RepartitionError: Spark did not start.
     """
-    session = (
+    builder = (
         SparkSession.builder.appName("balancedstream repartition")
         .master("local[*]")
+        # A driver's settings may be those of a cluster, where executors share a secret in a file.
+        .config("spark.authenticate", "false")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")
@@ -42,8 +45,15 @@ def open_session(state_format: Format) -> Iterator[SparkSession]:
         .config(PROVIDER, ROCKSDB)
         .config(CHECKPOINT_FORMAT, state_format)
         .config("spark.sql.streaming.minBatchesToRetain", KEEP_ALL)
-        .getOrCreate()
     )
+    try:
+        session = builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        message = (
+            f"Spark did not start, so the checkpoint is as it was ({_shorten(error)}): look at "
+            "the settings in spark-defaults.conf and PYSPARK_SUBMIT_ARGS"
+        )
+        raise RepartitionError(message) from error
     try:
         check_repartition(session.version)
         yield session
