@@ -61,7 +61,6 @@ def test_state_in_the_heap_is_none_of_rocksdb(
     spark: SparkSession, stream: Stream, start: Start, batches: Batches
 ) -> None:
     provider = "spark.sql.streaming.stateStore.providerClass"
-    before = spark.conf.get(provider)
     package = "org.apache.spark.sql.execution.streaming.state."
     spark.conf.set(provider, f"{package}HDFSBackedStateStoreProvider")
     try:
@@ -69,7 +68,8 @@ def test_state_in_the_heap_is_none_of_rocksdb(
         batch = batches("heap")
         query.stop()
     finally:
-        spark.conf.set(provider, before)
+        # What is set in a session holds before the choice that is made for each query.
+        spark.conf.unset(provider)
     assert batch.tasks
     assert batch.stores == ()
 
