@@ -20,6 +20,7 @@ from joining import await_executors, list_executors
 from patience import PATIENCE_S
 from prepared import Place, move
 from processes import SETTINGS
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -150,7 +151,8 @@ def end_beside(application: Application) -> dict[str, Any]:
     application.beside.stop()
     written = application.folder / "beside"
     last = max(path for path in written.iterdir() if (path / "_SUCCESS").exists())
-    rows = application.spark.read.parquet(str(last)).collect()
+    # A job of Spark's could take the slots of the query in Real-Time Mode.
+    rows = parquet.read_table(last).to_pylist()
     counts = {row["key"]: row["count"] for row in rows}
     return {
         "failures": application.list_failures(),

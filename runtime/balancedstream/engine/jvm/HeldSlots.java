@@ -193,7 +193,10 @@ public final class HeldSlots {
     for (Object each : stages.values()) {
       if (((Stage) each).running.containsKey(executor)) return false;
     }
-    return !queries.hasRealTime() || countFree() >= alreadySpared + countCores(executor);
+    // Jobs of the user's own may come again at any time, as wide as they were.
+    int more = toInt((Integer) peaks.get("")) - toInt((Integer) outstanding.get(""));
+    int wanted = more + alreadySpared + countCores(executor);
+    return !queries.hasRealTime() || countFree() >= wanted;
   }
 
   public synchronized int countCores(String executor) {
