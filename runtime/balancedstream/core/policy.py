@@ -304,7 +304,8 @@ class ScalingPolicy(_Section):
         >>> ScalingPolicy(max_executors=4, reserve_executors=1).least
         2
         """
-        return min(self.min_executors + self.reserve_executors, self.max_executors)
+        least = self.min_executors + self.reserve_executors
+        return min(least, self.max_executors) if self.max_executors else least
 
     def count_working(self, executors: int) -> int:
         """Those of so many executors that the load may need; the others are in reserve.

@@ -279,6 +279,13 @@ def test_at_the_greatest_number_nothing_is_in_reserve_and_nothing_is_missing() -
     assert (decision.executors, decision.verdict, decision.limited) == (3, Verdict.STEADY, False)
 
 
+def test_without_a_greatest_number_the_least_still_holds() -> None:
+    decision = decide_on(
+        even(5, 1.0), Policy(scaling=ScalingPolicy(min_executors=3)), duration_s=1.5
+    )
+    assert "3 meet the objective at the highest rate" in decision.reason
+
+
 def test_a_reserve_is_there_before_anything_is_measured() -> None:
     assert decide_on(even(1, 1.0), keep_in_reserve(2), duration_s=1.5, batches=1).executors == 3
 
