@@ -181,6 +181,7 @@ class _Sizing:
         self.hottest = max(load.busy.get(e, 0.0) / cores for e, cores in executors.items())
         changed_s = -math.inf if seen.last_scaled_s is None else seen.last_scaled_s
         self.passed_s = max(0.0, seen.now_s - changed_s)
+        self.working = self._count_cores(self.asked)
         self.top = SCALE_OUT_FACTOR * max(1, self.asked)
         most = self._count_cores(self.top)
         self.allowed = {
@@ -240,7 +241,7 @@ class _Sizing:
             return self._keep(Verdict.MEMORY_BOUND, why)
         if not self._meets(self.asked, tolerance=TOLERANCE):
             return self._add(worst, last)
-        if worst.after(self._count_cores(self.asked)) > latest_s:
+        if worst.after(self.working) > latest_s:
             why = f"{self._describe_missed(worst)}, but more executors do no better"
             return self._keep(Verdict.STEADY, why)
         return self._give_back(self._describe_met(worst))
@@ -328,15 +329,11 @@ class _Sizing:
         return self.limits.count_working(executors) * self.cores
 
     def _find_latency(self, demand: Demand) -> float:
-        cores = self._count_cores(self.asked)
-        return max(demand.steady(cores), demand.after(cores))
+        return max(demand.steady(self.working), demand.after(self.working))
 
     def _meets_steadily(self, demand: Demand) -> bool:
         """Whether only rows that wait miss the objective."""
-        return (
-            demand.steady(self._count_cores(self.asked))
-            <= TOLERANCE * self.allowed[demand.query][0]
-        )
+        return demand.steady(self.working) <= TOLERANCE * self.allowed[demand.query][0]
 
     def _meets(
         self, count: int, rates: Mapping[str, float] | None = None, tolerance: float = 1.0
@@ -383,10 +380,7 @@ class _Sizing:
         )
 
     def _describe_missed(self, worst: Demand) -> str:
-        steady_s, objective = (
-            worst.steady(self._count_cores(self.asked)),
-            f"{worst.objective_s:.1f} s",
-        )
+        steady_s, objective = worst.steady(self.working), f"{worst.objective_s:.1f} s"
         rate = f"{worst.foreseen.ahead:,.0f} rows/s foreseen ({worst.foreseen.way})"
         if steady_s > self.allowed[worst.query][0] or steady_s >= OVERLOAD_S:
             found = "fall behind" if steady_s >= OVERLOAD_S else f"take {steady_s:.1f} s"
@@ -394,11 +388,11 @@ class _Sizing:
         return (
             f"{worst.then_rows:,.0f} rows of query {worst.query} will wait in "
             f"{self.seen.start_s:.0f} s, those behind them take "
-            f"{worst.after(self._count_cores(self.asked)):.1f} s, the objective is {objective}"
+            f"{worst.after(self.working):.1f} s, the objective is {objective}"
         )
 
     def _describe_met(self, worst: Demand) -> str:
-        steady_s = worst.steady(self._count_cores(self.asked))
+        steady_s = worst.steady(self.working)
         return (
             f"at {worst.foreseen.ahead:,.0f} rows/s foreseen ({worst.foreseen.way}), rows of query "
             f"{worst.query} take {steady_s:.1f} s, the objective is {worst.objective_s:.1f} s"
