@@ -31,8 +31,8 @@ from balancedstream.core.wire.objects import (
     plan_name,
 )
 from balancedstream.core.wire.plan import Answer
-from balancedstream.core.wire.stopping import Stopped, parse_stop
-from balancedstream.errors import BalancedStreamError, InvalidInputError
+from balancedstream.core.wire.stopping import Stopped, find_stop
+from balancedstream.errors import InvalidInputError
 
 log = logging.getLogger(__name__)
 
@@ -202,17 +202,10 @@ class ClusterPlanChannel:
         started again, with its queries.
         """
         with self._lock:
-            text, stopped = self._stop, self._stopped
-        try:
-            asked = parse_stop(text) if text else None
-        except BalancedStreamError:
+            asked, stopped = find_stop(self._stop), self._stopped
+        if asked is None or stopped is None:
             return False
-        return (
-            asked is not None
-            and stopped is not None
-            and stopped.checkpoints != ()
-            and (stopped.id == asked.id)
-        )
+        return stopped.checkpoints != () and stopped.id == asked.id
 
     def _loop(self, step: Callable[[], None]) -> None:
         while not self._closed.is_set():

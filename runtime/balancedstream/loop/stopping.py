@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from balancedstream.core.wire.stopping import Stop, Stopped, parse_stop
+from balancedstream.core.wire.stopping import Stop, Stopped, find_stop
 from balancedstream.errors import BalancedStreamError
 from balancedstream.loop.ports import Engine, PlanChannel
 from balancedstream.record.journal import Journal
@@ -30,7 +30,7 @@ class Stopping:
 
     def look(self) -> None:
         """Goes on with what is asked for; called again and again."""
-        asked = _parse(self._plans.find_stop())
+        asked = find_stop(self._plans.find_stop())
         told = self._told
         if told is not None and (asked is None or asked.id != told.id):
             self._told = None
@@ -75,11 +75,3 @@ class Stopping:
         if stopped != self._told:
             self._told = stopped
             self._plans.tell_stopped(stopped)
-
-
-def _parse(text: str) -> Stop | None:
-    """What is asked for; None for nothing, and for what only a newer release can read."""
-    try:
-        return parse_stop(text) if text else None
-    except BalancedStreamError:
-        return None

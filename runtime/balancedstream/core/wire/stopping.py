@@ -18,6 +18,7 @@ from balancedstream.core.wire.strict_json import (
     refuse,
     write_json,
 )
+from balancedstream.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,18 @@ def parse_stop(text: str) -> Stop:
     """
     names = ("id", "partitions")
     return Stop(**check_object("stop", read_json("stop", text), required=names, optional=()))
+
+
+def find_stop(text: str) -> Stop | None:
+    """The request in a text; None for nothing, and for what only a newer release can read.
+
+    >>> find_stop(""), find_stop("{}"), find_stop(Stop("a", 16).to_json())
+    (None, None, Stop(id='a', partitions=16))
+    """
+    try:
+        return parse_stop(text) if text else None
+    except InvalidInputError:
+        return None
 
 
 def parse_stopped(text: str) -> Stopped:
