@@ -14,6 +14,7 @@ from balancedstream.core.periods import find_exclusion, find_floor
 from balancedstream.core.planning import leave_out, propose
 from balancedstream.core.policy import MigrationPolicy, Policy
 from balancedstream.core.samples import OperatorId
+from balancedstream.core.scaling.slots import list_unknown
 from balancedstream.core.scaling.standing import prepare_standing
 from balancedstream.core.scaling.workload import waits_for_data
 from balancedstream.core.wire.plan import NEW_EXECUTOR, KeyPlacement, Plan, Standing, Stood
@@ -275,9 +276,7 @@ def _within_limits(policy: Policy, desired: int) -> Policy:
 
 def _why_wait(measurement: Measurement, inputs: DecisionInput) -> str:
     plan = inputs.plan
-    holders = measurement.holders
-    unknown = [h.query for h in holders if h.trigger == "real-time" and h.slots is None]
-    if unknown:
+    if unknown := list_unknown(measurement.holders):
         return (
             f"query {unknown[0]} runs in Real-Time Mode, and how many slots it needs is known when "
             "its next batch begins"

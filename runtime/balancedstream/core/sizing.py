@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 PARTITIONS_PER_EXECUTOR = 8
-"""State partitions for each executor of the largest size: what balance to 1.1 x needs."""
+"""State partitions for each executor of the largest size, or each of its cores if it has several:
+what balance to 1.1 x needs."""
 
 
 _SIZE = re.compile(r"([0-9]+)([a-z]*)")

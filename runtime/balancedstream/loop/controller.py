@@ -22,6 +22,7 @@ from balancedstream.core.memory.history import FinishedReads, MemoryHistory
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy
 from balancedstream.core.samples import ShuffleRecord, SlotHolder
+from balancedstream.core.scaling.slots import list_unknown
 from balancedstream.engine.causes import name_cause
 from balancedstream.engine.events import (
     ApplicationEnded,
@@ -232,7 +233,7 @@ class Controller:
             return
         before, was_real_time = {h.query for h in self._holders}, self._is_real_time
         self._holders = holders
-        unknown = [h.query for h in holders if h.trigger == "real-time" and h.slots is None]
+        unknown = list_unknown(holders)
         reason = _UNKNOWN.format(", ".join(unknown)) if unknown else ""
         self._planner.pause(reason)
         self._realizer.pause(reason)

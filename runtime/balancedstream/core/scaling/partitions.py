@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 
 from balancedstream.core.scaling.demand import Demand
 from balancedstream.core.scaling.limits import MIN_GAIN
-
-PER_CORE = 8
-"""State partitions of a core, so that they can be spread evenly."""
+from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ def choose_count(present: int, cores: int, most: int) -> int:
     >>> choose_count(4, 12, 10_000), choose_count(50, 12, 10_000), choose_count(48, 100, 500)
     (96, 100, 480)
     """
-    times = max(2, math.ceil(PER_CORE * cores / present))
+    times = max(2, math.ceil(PARTITIONS_PER_EXECUTOR * cores / present))
     return present * min(times, most // present)
 
 

@@ -23,14 +23,12 @@ class SlotNeed:
     """What queries that hold slots need of the executors.
 
     Attributes:
-        held: slots of which these queries leave nothing to others.
         slots: number of slots that must be there, with those that others need beside them.
         executors: the fewest executors that have so many.
         there: slots of the live executors.
         reason: whose need it is, with the number, for people.
     """
 
-    held: int
     slots: int
     executors: int
     there: int
@@ -67,7 +65,6 @@ def measure_slots(seen: Observation) -> SlotNeed | None:
     # Nobody knows what the next batch of another one needs, so none goes.
     least = seen.asked if len(known) < len(seen.holders) else _count_kept(seen)
     return SlotNeed(
-        held,
         held + others,
         max(least, math.ceil((held + others) / cores)),
         there,
@@ -84,6 +81,15 @@ def describe_holders(holders: Sequence[SlotHolder]) -> str:
     named = [f"query {holder.query} {_MODES[holder.trigger]}" for holder in holders]
     be = "is" if len(named) == 1 else "are"
     return f"{' and '.join(named)} {be} left alone" if named else ""
+
+
+def list_unknown(holders: Sequence[SlotHolder]) -> list[str]:
+    """The queries in Real-Time Mode of which no batch was seen to begin; nothing changes meanwhile.
+
+    >>> list_unknown([SlotHolder("live", "real-time", None), SlotHolder("old", "real-time", 6)])
+    ['live']
+    """
+    return [h.query for h in holders if h.trigger == "real-time" and h.slots is None]
 
 
 def leave_room(executors: Mapping[str, int], holders: Sequence[SlotHolder]) -> dict[str, int]:
