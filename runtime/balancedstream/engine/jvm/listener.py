@@ -186,7 +186,7 @@ def _compile(spark: SparkSession, *names: str) -> Mapping[str, _Compiled]:
     """Compiles classes of this folder that were not compiled yet; returns all that were."""
     with _compiling:
         known = _compiled.setdefault(spark.sparkContext._gateway, {})
-        for name in list_needed(names):
+        for name in list_needed(name for name in names if name not in known):
             if name not in known:
                 newest = next(reversed(known.values()), None)
                 known[name] = _compile_one(spark._jvm, name, newest)
