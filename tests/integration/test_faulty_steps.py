@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
-from processes import write_submit_arguments
+from processes import run_script
 
 pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
@@ -26,20 +22,7 @@ CERTAIN = (
 
 
 def test_a_query_survives_the_failure_of_each_step_of_a_move(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("faults_app.py")), str(tmp_path)],
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": write_submit_arguments(),
-        },
-        capture_output=True,
-        text=True,
-        timeout=4 * PATIENCE_S,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout.splitlines()[-1])
+    said = run_script(Path(__file__).with_name("faults_app.py"), tmp_path, 4 * PATIENCE_S)
     assert said["error"] is None
     assert {*said["counts"].values()} == {said["expected"]}
     for step in CERTAIN:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
-from processes import write_submit_arguments
+from processes import run_script
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from real_time import RealTimeStream, start_real_time
@@ -113,21 +109,7 @@ def test_nothing_is_loaded_ahead_while_a_real_time_query_needs_every_slot(
 def test_a_query_in_real_time_mode_outlives_moves_and_removals_beside_it(
     tmp_path: Path,
 ) -> None:
-    ended = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("real_time_app.py")), str(tmp_path)],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": write_submit_arguments(),
-        },
-        capture_output=True,
-        text=True,
-        timeout=4 * PATIENCE_S,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout.splitlines()[-1])
+    said = run_script(Path(__file__).with_name("real_time_app.py"), tmp_path, 4 * PATIENCE_S)
     moved, ended = said["move_beside"], said["end_beside"]
     assert ended["failures"] == []
     assert moved["holder"] == ["live", "real-time", 3, 3], "all tasks of its two stages"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 CLASSES = Path(sys.prefix) / "spark.jsa"
 """Spark's classes, as `make` archives them (`docker/archive_classes.py`)."""
@@ -30,6 +33,25 @@ def write_submit_arguments(settings: Mapping[str, str] = SETTINGS) -> str:
     """Settings as `PYSPARK_SUBMIT_ARGS` has them, for a script that runs in its own process."""
     options = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in settings.items()]
     return " ".join([*options, "pyspark-shell"])
+
+
+def run_script(script: Path, folder: Path, timeout_s: float) -> Any:
+    """Runs an application of the tests in a process of its own; returns the JSON that it prints."""
+    ended = subprocess.run(
+        [sys.executable, str(script), str(folder)],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": write_submit_arguments(),
+        },
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
 def find_own_executor() -> int:
