@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +63,10 @@ class Faults:
         """The Java file, as `importlib.resources` gives it, with faults."""
         self._file = Path(listener.__file__).with_name(name)
         return self
+
+    def iterdir(self) -> Iterator[Path]:
+        """What else is there, without faults."""
+        return Path(listener.__file__).parent.iterdir()
 
     def read_text(self, encoding: str) -> str:
         lines: list[str] = []
