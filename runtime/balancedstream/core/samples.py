@@ -191,8 +191,8 @@ class BatchSample:
         commits_s: seconds of `duration_s` in which the driver wrote the offset and commit logs.
         gaps_s: other seconds of `duration_s` in which no task ran: the start of jobs and stages,
             and the user's own code on the driver.
-        bound_rows: rows to which BalancedStream bounded the batch when it was planned; None if only
-            the limits held that the user has set.
+        bound_rows: rows to which BalancedStream bounded the batch when it was planned; None if the
+            limits alone that the user has set may have held.
     """
 
     query: str

@@ -53,6 +53,11 @@ class Bounder:
                 reason = self.engine.bound(self.query, self.chance.randint(1, self.most))
                 self.reasons.add(reason)
 
+    def wait_for_tick(self) -> None:
+        """Lets a trigger of a second pass: no batch is planned any more as the bound is set."""
+        until_s = time.monotonic() + 2.0
+        self.read_until(lambda: time.monotonic() >= until_s, bounds=False)
+
     def count_rows(self) -> int:
         """That all batches have read."""
         return sum(batch.sample.input_rows for batch in self.finished)

@@ -117,16 +117,20 @@ public final class Admission {
   }
 
   /**
-   * The rows to which a batch was bounded when it was planned, between two times, as JSON; null if it
-   * was not. Of bounds that changed between them, the highest: either may have held.
+   * The rows to which a batch was bounded when it was planned, between two times, as JSON; null if the
+   * user's own limits alone may have held. Of bounds that changed between them, the highest: each may
+   * have held.
    */
   public synchronized String rowsOf(String runId, long beganMs, long plannedMs) {
     List known = (List) changes.get(runId);
+    // Before the first change that is known, no bound was set.
+    if (known == null || ((Change) known.get(0)).atMs > beganMs) return "null";
     Double highest = null;
-    for (int i = 0; known != null && i < known.size(); i++) {
+    for (int i = 0; i < known.size(); i++) {
       Change change = (Change) known.get(i);
       boolean isOld = i + 1 < known.size() && ((Change) known.get(i + 1)).atMs <= beganMs;
-      if (isOld || change.atMs > plannedMs || change.rows == null) continue;
+      if (isOld || change.atMs > plannedMs) continue;
+      if (change.rows == null) return "null";
       if (highest == null || change.rows.compareTo(highest) > 0) highest = change.rows;
     }
     return String.valueOf(highest);
