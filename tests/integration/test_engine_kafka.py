@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 from bounded_streams import Begin, MakeBounder, read_limits, read_output
 from kafka_broker import Broker, run_broker
+from patience import PATIENCE_S
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+from spark_versions import SPARK
+from waiting import wait_until
 
 from balancedstream.engine.engine import SparkEngine
 
@@ -38,6 +42,7 @@ def test_bounds_of_rows_that_change_in_every_batch_and_a_restart_lose_and_double
     query = begin(broker.read("bounded", **limits).select("value"), "bounded", sink="json")
     first = bounder("bounded", 1200)
     first.read_until(lambda: len(first.finished) >= 1)
+    first.wait_for_tick()
     broker.write("bounded", range(300, 4000))
     first.read_until(lambda: len(first.finished) >= 5)
     assert first.reasons == {""}
@@ -47,6 +52,8 @@ def test_bounds_of_rows_that_change_in_every_batch_and_a_restart_lose_and_double
     query = begin(broker.read("bounded", **limits).select("value"), "bounded", sink="json")
     # Fewer than a batch of the user's has at least: they are read after the delay.
     broker.write("bounded", range(4000, 4004))
+    if ends_at_once(query):
+        query = begin(broker.read("bounded", **limits).select("value"), "bounded", sink="json")
     second = bounder("bounded", 1200)
     out = tmp_path / "bounded-out"
     second.read_until(lambda: read_output(spark, out).total() >= 4004)
@@ -58,13 +65,27 @@ def test_bounds_of_rows_that_change_in_every_batch_and_a_restart_lose_and_double
     bounded = [batch for batch in batches if batch.bound_rows is not None]
     assert bounded
     # A partition that has a row gives one.
-    assert all(b.input_rows <= max(3, (b.bound_rows or 0)) + 3 for b in bounded[1:])
+    assert all(b.input_rows <= max(3, (b.bound_rows or 0)) + 3 for b in bounded)
     rows = {batch.batch: batch.input_rows for batch in batches}
-    plans = [*first.planned, *second.planned]
+    # Of a batch that was planned before the restart, the new run knows no latest offsets.
+    plans = [plan for plan in (*first.planned, *second.planned) if plan.rows is not None]
     assert {p.batch: p.rows for p in plans if p.batch in rows} == {
         p.batch: rows[p.batch] for p in plans if p.batch in rows
     }
+    assert plans
     assert any((plan.waiting_rows or 0) > 1000 for plan in first.planned)
+
+
+def ends_at_once(query: StreamingQuery) -> bool:
+    """Whether Spark ends a query that begins with a batch of the run before (4.1, SPARK-57438)."""
+    if SPARK == (4, 1):
+        wait_until(
+            "the query's first batch",
+            lambda: not query.isActive or bool(query.recentProgress),
+            timeout_s=PATIENCE_S,
+            interval_s=0.1,
+        )
+    return "IterableOps.map" in str(query.exception() or "")
 
 
 def test_rows_that_come_between_two_batches_are_seen_before_the_next_one(
@@ -119,6 +140,8 @@ def test_two_bounded_topics_with_one_watermark_are_counted_right(
     while engine.wait(0.5):
         pass
     query = begin(count(), "joined", sink="memory")
+    if ends_at_once(query):
+        begin(count(), "joined", sink="memory")
     second = bounder("joined", 500)
     # A producer that had to try again wrote rows twice: what the topics hold is what is right.
     wanted = broker.count("many", "few", modulo=20)
