@@ -45,6 +45,7 @@ public final class HeldSlots {
   private final Map outstanding = new HashMap(); // query id -> Integer, tasks of its stages that run
   private final Map peaks = new HashMap();       // query id -> Integer, the most of them
   private final Map cores = new HashMap();       // executor id -> Integer
+  private int reserved; // by jobs of our own, which run or are about to
 
   public HeldSlots(SchedulerBackend backend, ResourceProfile profile, Map activeStreamingQueries) {
     this.backend = backend;
@@ -96,7 +97,7 @@ public final class HeldSlots {
     if (known != null && known.holder != null) return;
     Properties properties = e.properties();
     String group = properties == null ? null : properties.getProperty("spark.jobGroup.id");
-    if (group != null && group.startsWith(OURS)) return; // `SideJobs` counts its own
+    if (group != null && group.startsWith(OURS)) return; // it has reserved its slot
     if (known != null) add(known.query, -known.tasks);
     String query = properties == null ? null : properties.getProperty("sql.streaming.queryId");
     Stage stage = new Stage();
@@ -188,6 +189,18 @@ public final class HeldSlots {
     return Math.max(0, backend.maxNumConcurrentTasks(profile) - taken);
   }
 
+  /** Takes a slot for a job of ours; false if none is free. */
+  public synchronized boolean reserve() {
+    if (countFree() <= reserved) return false;
+    reserved++;
+    return true;
+  }
+
+  /** A job of ours is over. */
+  public synchronized void release() {
+    reserved--;
+  }
+
   /** Whether an executor can go: nobody holds a slot of it, and what stays is enough. */
   public synchronized boolean canSpare(String executor, int alreadySpared) {
     for (Object each : stages.values()) {
@@ -196,7 +209,7 @@ public final class HeldSlots {
     // Jobs of the user's own may come again at any time, as wide as they were.
     int more = toInt((Integer) peaks.get("")) - toInt((Integer) outstanding.get(""));
     int wanted = more + alreadySpared + countCores(executor);
-    return !queries.hasRealTime() || countFree() >= wanted;
+    return !queries.hasRealTime() || countFree() - reserved >= wanted;
   }
 
   public synchronized int countCores(String executor) {

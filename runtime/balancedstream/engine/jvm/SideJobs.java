@@ -183,7 +183,7 @@ public final class SideJobs {
 
   private void begin(String executor, Target target) {
     if (target.busy) return;
-    if (slots.countFree() <= countBusy()) {
+    if (!slots.reserve()) {
       refuse(target);
       return;
     }
@@ -201,14 +201,6 @@ public final class SideJobs {
     }
   }
 
-  private int countBusy() {
-    int busy = 0;
-    for (Object each : targets.values()) {
-      if (((Target) each).busy) busy++;
-    }
-    return busy;
-  }
-
   /** Says that what waits is not done; a store that nobody wants is dropped later. */
   private void refuse(Target target) {
     List refused = new ArrayList();
@@ -222,8 +214,9 @@ public final class SideJobs {
     if (!refused.isEmpty()) threads.execute(new Refusal(refused));
   }
 
-  private static void takeBack(Target target, PreloadTask.Order[] orders) {
+  private void takeBack(Target target, PreloadTask.Order[] orders) {
     target.busy = false;
+    slots.release();
     for (int i = 0; i < orders.length; i++) {
       target.pending.add(orders[i]);
       target.unanswered.remove(Long.valueOf(orders[i].number));
@@ -233,6 +226,7 @@ public final class SideJobs {
   private synchronized void finish(
       String executor, Target target, String[][] answers, List again) {
     target.busy = false;
+    slots.release();
     for (int i = 0; i < again.size(); i++) {
       target.unanswered.remove(Long.valueOf(((PreloadTask.Order) again.get(i)).number));
     }
