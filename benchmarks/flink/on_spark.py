@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from harness.benchmark import Benchmark
 from harness.measuring import MeasuringEngine, await_that, balancing, check_alive, watching
@@ -14,7 +15,7 @@ from kafka_broker import find_connector
 from nexmark.streams import describe_schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from balancedstream.engine.events import ExecutorRemoved
 from balancedstream.engine.session.local import LocalExecutors
@@ -137,8 +138,14 @@ def open_spark(
 
 def start_query(spark: SparkSession, setting: Setting) -> StreamingQuery:
     """Starts the query, from where its checkpoint is."""
-    topics = setting.topics
-    best = count_bids(read_bids(spark, topics), setting.partitions, setting.rounds)
+    worked = F.java_method(F.lit("Work"), F.lit("burn"), F.col("price"), F.lit(setting.rounds))
+    bids = send_to_state(read_bids(spark, setting.topics), setting.partitions)
+    best = count_bids(bids.where(worked != F.lit("")))
+    return write_best(best, setting.topics, setting.folder / "checkpoint").start()
+
+
+def write_best(best: DataFrame, topics: Topics, checkpoint: Path) -> DataStreamWriter:
+    """Writes each result to its topic as it changes."""
     written = best.select(
         F.col("key").cast("string").alias("key"),
         F.to_json(F.struct(F.col("key").alias("bidder"), "bids", "price")).alias("value"),
@@ -149,8 +156,7 @@ def start_query(spark: SparkSession, setting: Setting) -> StreamingQuery:
         .format("kafka")
         .option("kafka.bootstrap.servers", topics.address)
         .option("topic", topics.best)
-        .option("checkpointLocation", str(setting.folder / "checkpoint"))
-        .start()
+        .option("checkpointLocation", str(checkpoint))
     )
 
 
@@ -167,8 +173,6 @@ def read_bids(spark: SparkSession, topics: Topics) -> DataFrame:
     return records.select(bid.alias("bid")).select(F.col("bid.bidder").alias("key"), "bid.price")
 
 
-def count_bids(bids: DataFrame, partitions: int, rounds: int) -> DataFrame:
-    """Each bidder's bids and highest price, after the work for each row where its state is."""
-    worked = F.java_method(F.lit("Work"), F.lit("burn"), F.col("price"), F.lit(rounds))
-    rows = send_to_state(bids, partitions).where(worked != F.lit(""))
-    return rows.groupBy("key").agg(F.count("*").alias("bids"), F.max("price").alias("price"))
+def count_bids(bids: DataFrame) -> DataFrame:
+    """Each bidder's bids and highest price."""
+    return bids.groupBy("key").agg(F.count("*").alias("bids"), F.max("price").alias("price"))
