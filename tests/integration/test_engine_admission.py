@@ -155,6 +155,7 @@ def test_limits_of_the_user_hold_again_when_bounds_end(
 
     # Nobody renews it.
     assert engine.bound("limited", 20 * 2) == ""
+    seen.wait_for_tick()
     write_files(folder, range(1, 30), 20)
     seen.read_until(lambda: read_limits(spark, query) == [own], bounds=False)
     bounded = [b.sample for b in seen.finished if b.sample.bound_rows is not None]

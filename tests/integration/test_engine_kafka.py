@@ -98,6 +98,7 @@ def test_rows_that_come_between_two_batches_are_seen_before_the_next_one(
     begin(broker.read("seldom").select("value"), "seldom", processingTime="30 seconds")
     seen = bounder("seldom", 1)
     seen.read_until(lambda: len(seen.finished) >= 1, bounds=False)
+    seen.wait_for_tick(30.0)
     broker.write("seldom", range(50, 170))
     seen.read_until(lambda: any(said.rows > 0 for said in seen.waiting), bounds=False)
     said = next(said for said in seen.waiting if said.rows > 0)
@@ -207,6 +208,7 @@ def test_the_limits_of_a_topic_are_given_back_when_nobody_renews_a_bound(
     own = read_limits(spark, query)
     assert engine.bound("renewed", 30) == ""
     assert read_limits(spark, query) != own
+    seen.wait_for_tick()
     broker.write("renewed", range(10, 1000))
     seen.read_until(lambda: read_limits(spark, query) == own, bounds=False)
     assert any(b.sample.bound_rows == 30.0 for b in seen.finished)

@@ -53,10 +53,13 @@ class Bounder:
                 reason = self.engine.bound(self.query, self.chance.randint(1, self.most))
                 self.reasons.add(reason)
 
-    def wait_for_tick(self) -> None:
-        """Lets a trigger of a second pass: no batch is planned any more as the bound is set."""
-        until_s = time.monotonic() + 2.0
-        self.read_until(lambda: time.monotonic() >= until_s, bounds=False)
+    def wait_for_tick(self, trigger_s: float = 1.0) -> None:
+        """Lets a trigger pass: no batch is being planned, and none is about to be.
+
+        Spark's triggers are at the whole multiples of their interval, since 1970.
+        """
+        until_s = time.time() // trigger_s * trigger_s + trigger_s + 1.0
+        self.read_until(lambda: time.time() >= until_s, bounds=False)
 
     def count_rows(self) -> int:
         """That all batches have read."""
