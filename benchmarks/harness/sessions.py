@@ -20,13 +20,16 @@ from harness.benchmark import Benchmark
 def open_session(
     benchmark: Benchmark, executors: LocalExecutors, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A session with the settings of a balanced job, as `balancedstream run` makes it."""
+    """A session with the settings of a balanced job, as `balancedstream run` makes it.
+
+    Its queries get theirs when they start, so it stays tuned as long as it is open.
+    """
     with tuned_sessions(executors, lambda session: None, benchmark.tell):
         spark = create_session(benchmark, settings or {})
-    try:
-        yield spark
-    finally:
-        close_session(spark)
+        try:
+            yield spark
+        finally:
+            close_session(spark)
 
 
 def create_session(benchmark: Benchmark, settings: Mapping[str, str]) -> SparkSession:
