@@ -31,6 +31,7 @@ from tables.placement import tabulate_placement
 from tables.plugin_apps import tabulate_plugin_apps
 from tables.reaction import tabulate_reaction
 from tables.real_time_latency import tabulate_real_time_latency
+from tables.repartitioning import tabulate_repartitioning
 from tables.scale import tabulate_scale
 from tables.scaling_real import tabulate_scaling_real
 from tables.scaling_simulated import tabulate_scaling_simulated
@@ -65,6 +66,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], Iterator[str]]] = {
     "compatibility": tabulate_compatibility,
     "plugin_apps": tabulate_plugin_apps,
     "beside_flink": tabulate_beside_flink,
+    "repartitioning": tabulate_repartitioning,
     "real_time_latency": tabulate_real_time_latency,
     "soak": tabulate_soak,
     "soak_cluster": tabulate_soak,
