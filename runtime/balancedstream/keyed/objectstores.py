@@ -308,10 +308,14 @@ def _open_s3(settings: _Settings, bucket: str, path: str) -> Opening:
         options["endpoint_override"] = host.rstrip("/")
         options["force_virtual_addressing"] = find("path.style.access").lower() != "true"
     if proxy := find("proxy.host"):
+        port = find("proxy.port") or ("80" if is_plain else "443")
+        if not (port.isascii() and port.isdigit()):
+            why = f"is behind a proxy whose port is not a number ({port!r})"
+            raise settings.refuse(why, "set fs.s3a.proxy.port to a number")
         options["proxy_options"] = {
             "scheme": "https" if find("proxy.ssl.enabled").lower() == "true" else "http",
             "host": proxy,
-            "port": int(find("proxy.port") or (80 if is_plain else 443)),
+            "port": int(port),
             "username": find("proxy.username"),
             "password": find("proxy.password"),
         }

@@ -104,6 +104,12 @@ def test_encryption_that_pyarrow_cannot_do_is_refused_rather_than_left_out() -> 
         open_s3(encryption__algorithm="SSE-KMS")
 
 
+def test_a_port_of_a_proxy_that_is_no_number_is_refused_by_its_setting() -> None:
+    refused = r"port is not a number \('80x'\).*set fs.s3a.proxy.port"
+    with pytest.raises(CheckpointError, match=refused):
+        open_s3(proxy__host="proxy", proxy__port="80x")
+
+
 def test_azure_is_asked_with_the_key_of_the_account_or_as_an_application() -> None:
     host = "acc.dfs.core.chinacloudapi.cn"
     key = give({f"fs.azure.account.key.{host}": "a2V5", "fs.azure.account.key.other": "x"})

@@ -74,7 +74,8 @@ def find_limit(
         return Verdict.UNSPLITTABLE, heaviest
     return Verdict.PARTITION_BOUND, (
         f"query {query} has {stage.tasks} shuffle partitions for {whole} cores: no executor and no "
-        "move helps; a new checkpoint with a higher spark.sql.shuffle.partitions does"
+        "move helps; more partitions do (balancedstream repartition; before Spark 4.2, a new "
+        "checkpoint with a higher spark.sql.shuffle.partitions)"
     )
 
 

@@ -250,6 +250,7 @@ def test_fewer_state_partitions_than_cores_are_named_and_add_no_executor() -> No
     decision = stream.decide()
     assert (decision.executors, decision.verdict) == (8, Verdict.PARTITION_BOUND)
     assert "4 shuffle partitions for 8 cores" in decision.reason
+    assert "balancedstream repartition" in decision.reason
 
 
 def test_few_partitions_one_of_which_is_hot_are_unsplittable_not_few() -> None:
