@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
 
+from balancedstream.engine.driver import DriverSession
 from balancedstream.engine.jvm.listener import find_coordinator, start_listener
 from balancedstream.engine.traits import (
     OLDEST,
@@ -41,7 +41,7 @@ class Capabilities:
     waiting: Any = None
 
 
-def check_capabilities(spark: SparkSession, *, acts: bool = True) -> Capabilities:
+def check_capabilities(spark: DriverSession, *, acts: bool = True) -> Capabilities:
     """Tries each private API once, with a query that does not exist.
 
     Who only watches (`acts` is false) gives executors nothing to load.
@@ -91,7 +91,7 @@ def check_capabilities(spark: SparkSession, *, acts: bool = True) -> Capabilitie
     return Capabilities(placement, tuple(problems), listener, rows, preparing, waiting)
 
 
-def _try_placement(spark: SparkSession) -> bool:
+def _try_placement(spark: DriverSession) -> bool:
     """Whether Spark finds a state store where it was reported active."""
     jvm: Any = spark._jvm
     state = jvm.org.apache.spark.sql.execution.streaming.state

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -20,9 +20,45 @@ PLUGIN = f"{PREFIX}plugin"
 """The version of the plugin that the application runs with; the plugin sets it."""
 
 
+class DriverContext(Protocol):
+    """As much of a `SparkContext` as the engine looks at."""
+
+    @property
+    def appName(self) -> str:  # noqa: N802 - Spark's name
+        """The application's name."""
+
+    @property
+    def master(self) -> str:
+        """Where its executors come from."""
+
+    @property
+    def _gateway(self) -> Any: ...
+
+    @property
+    def _jsc(self) -> Any: ...
+
+
+class DriverSession(Protocol):
+    """As much of a `SparkSession` as the engine looks at: an agent has no more of its driver's."""
+
+    @property
+    def version(self) -> str:
+        """Of Spark."""
+
+    @property
+    def sparkContext(self) -> DriverContext:  # noqa: N802 - Spark's name
+        """The application's context."""
+
+    @property
+    def _jvm(self) -> Any: ...
+
+    @property
+    def _jsparkSession(self) -> Any: ...  # noqa: N802 - Spark's name
+
+
 @dataclass(frozen=True)
 class _Context:
-    """As much of a `SparkContext` as the engine looks at."""
+    """The context of a driver in another process."""
 
     appName: str  # noqa: N815 - Spark's name
     master: str
@@ -32,7 +68,7 @@ class _Context:
 
 @dataclass(frozen=True)
 class _Session:
-    """As much of a `SparkSession` as the engine looks at.
+    """The session of a driver in another process.
 
     A real one would bind the agent to the driver's version of PySpark, and register an accumulator.
     """
@@ -75,20 +111,20 @@ def connect_driver() -> SparkSession:
     return cast("SparkSession", stand_in)
 
 
-def read_settings(spark: SparkSession) -> Mapping[str, str]:
+def read_settings(spark: DriverSession) -> Mapping[str, str]:
     """The application's own Spark settings, as they are now."""
     entries = spark.sparkContext._jsc.sc().conf().getAll()
     return {entry._1(): entry._2() for entry in entries}
 
 
-def join_plugin(spark: SparkSession) -> None:
+def join_plugin(spark: DriverSession) -> None:
     """Tells the plugin that its agent, which is this process, has begun: it has an end, too."""
     if isinstance(spark, _Session):
         jvm: Any = spark._jvm
         jvm.io.balancedstream.Plugin.join()
 
 
-def stand_plugin_down(spark: SparkSession, reason: str) -> None:
+def stand_plugin_down(spark: DriverSession, reason: str) -> None:
     """Ends the plugin's agent for good, if there is one; when this returns, nothing of it is left.
 
     Args:

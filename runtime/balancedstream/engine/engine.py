@@ -10,11 +10,11 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from balancedstream.core.samples import SlotHolder
 from balancedstream.engine.admission import bound_rows
 from balancedstream.engine.capabilities import Capabilities, check_capabilities
+from balancedstream.engine.driver import DriverSession
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
@@ -61,7 +61,7 @@ class SparkEngine:
         acts: whether it will do more than measure; if not, executors get nothing from it.
     """
 
-    def __init__(self, spark: SparkSession, *, acts: bool = True) -> None:
+    def __init__(self, spark: DriverSession, *, acts: bool = True) -> None:
         self._spark = spark
         self._jvm: Any = spark._jvm
         self._context: Any = spark.sparkContext._jsc.sc()
@@ -76,7 +76,8 @@ class SparkEngine:
         conf = self._context.conf()
         settings = {e._1(): e._2() for e in conf.getAll()}
         self.own_wait = find_own_wait(settings)
-        of_session = ((key, spark.conf.get(key, None)) for key in (BOUNDED, BOUND_MB))
+        own = spark._jsparkSession.conf()
+        of_session = ((key, own.get(key, None)) for key in (BOUNDED, BOUND_MB))
         self.memory_limits = find_memory_limits({**settings, **{k: v for k, v in of_session if v}})
         self.capabilities: Capabilities = check_capabilities(spark, acts=acts)
         self._listener: Any = self.capabilities.listener

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.serializers import CloudPickleSerializer
-from pyspark.sql import SparkSession
 
+from balancedstream.engine.driver import DriverSession
 from balancedstream.engine.jvm.listener import compile_class
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class PythonFunctions:
         return ARROW_UDF in self.types
 
 
-def list_functions(spark: SparkSession) -> PythonFunctions:
+def list_functions(spark: DriverSession) -> PythonFunctions:
     """The functions of all running queries of an application, but for those in `foreachBatch`.
 
     `spark` is a session of this process, not of Spark Connect.

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from balancedstream.engine.driver import DriverSession
 from balancedstream.engine.functions import list_functions, make_loader, make_processor
 from balancedstream.engine.session.settings import PROVIDER, ROCKSDB, SHUFFLE_PARTITIONS
 
@@ -47,7 +48,7 @@ class WarmUp:
         tell: called with each executor that is warm, or as warm as it gets; maybe twice.
     """
 
-    def __init__(self, spark: SparkSession, rows: Any, tell: Callable[[str], None]) -> None:
+    def __init__(self, spark: DriverSession, rows: Any, tell: Callable[[str], None]) -> None:
         self._spark = spark
         self._context: Any = spark.sparkContext._jsc.sc()
         self._rows = rows

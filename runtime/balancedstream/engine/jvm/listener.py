@@ -14,7 +14,8 @@ from importlib import resources
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
+
+from balancedstream.engine.driver import DriverSession
 
 PACKAGE = "io.balancedstream"
 SHIPPED = ("StoreChanges", "Rehearsal", "PreloadTask")
@@ -71,7 +72,7 @@ class Listener:
     unprepared: str
 
 
-def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
+def start_listener(spark: DriverSession, *, loads_ahead: bool) -> Listener:
     """Compiles `BatchListener.java`, creates an object and registers it.
 
     Raises:
@@ -112,7 +113,7 @@ def start_listener(spark: SparkSession, *, loads_ahead: bool) -> Listener:
     return Listener(listener, rows, waiting, unprepared)
 
 
-def introduce_executors(spark: SparkSession, listener: Any) -> None:
+def introduce_executors(spark: DriverSession, listener: Any) -> None:
     """Tells the listener of executors whose joining it did not hear of.
 
     Spark knows at once which executors there are, and where they run only when its own listener,
@@ -134,7 +135,7 @@ def introduce_executors(spark: SparkSession, listener: Any) -> None:
         time.sleep(0.05)
 
 
-def _start_preparing(spark: SparkSession, queries: Any, hosts: Any, slots: Any) -> Any:
+def _start_preparing(spark: DriverSession, queries: Any, hosts: Any, slots: Any) -> Any:
     """Compiles what loads state ahead, and offers executors the class that they run."""
     compiled = _compile(spark, *SHIPPED)
     jvm: Any = spark._jvm
@@ -155,13 +156,13 @@ def _start_preparing(spark: SparkSession, queries: Any, hosts: Any, slots: Any) 
     return compile_class(spark, "Preparations", queries, jobs, hosts, coordinator)
 
 
-def find_coordinator(spark: SparkSession) -> Any:
+def find_coordinator(spark: DriverSession) -> Any:
     """The driver's `StateStoreCoordinatorRef`, shared by all sessions of the application."""
     session: Any = spark._jsparkSession
     return session.sessionState().streamingQueryManager().stateStoreCoordinator()
 
 
-def compile_class(spark: SparkSession, name: str, *arguments: Any) -> Any:
+def compile_class(spark: DriverSession, name: str, *arguments: Any) -> Any:
     """Compiles a Java class of this folder with Spark's Janino; returns a new object of it.
 
     Args:
@@ -182,7 +183,7 @@ def compile_class(spark: SparkSession, name: str, *arguments: Any) -> Any:
     return java_class.getDeclaredConstructors()[0].newInstance(values)
 
 
-def _compile(spark: SparkSession, *names: str) -> Mapping[str, _Compiled]:
+def _compile(spark: DriverSession, *names: str) -> Mapping[str, _Compiled]:
     """Compiles classes of this folder that were not compiled yet; returns all that were."""
     with _compiling:
         known = _compiled.setdefault(spark.sparkContext._gateway, {})

@@ -12,9 +12,9 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from balancedstream.core.repartition import Checkpoint, needs_repartition
+from balancedstream.engine.driver import DriverSession
 from balancedstream.engine.repartition.files import find_checkpoint, read_checkpoint
 from balancedstream.engine.traits import check_repartition
 from balancedstream.errors import RepartitionError
@@ -30,7 +30,7 @@ class QueryEnds:
         spark: one of its sessions.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: DriverSession) -> None:
         self._spark = spark
         # Runs of queries that begin no batch any more; those between two batches when last seen.
         self._ending: set[str] = set()
