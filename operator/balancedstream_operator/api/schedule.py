@@ -60,3 +60,11 @@ class Schedule:
             MAX_PERIODS,
         ),
     ] = ()
+    repartitions: Annotated[
+        tuple[Period, ...],
+        Parts(
+            "Periods in which a proposed number of state partitions is carried out without an "
+            "approval; the stream stands still meanwhile.",
+            MAX_PERIODS,
+        ),
+    ] = ()

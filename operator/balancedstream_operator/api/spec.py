@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, get_args
 
+from balancedstream.core import periods
 from balancedstream.core.keys.text import KeyNaming
 from balancedstream.core.policy import Policy, parse
 from balancedstream.core.removed import REMOVED, RemovedKnob
@@ -310,6 +311,22 @@ class StreamSpec:
         scaling = replace(policy.scaling, mode="auto", min_executors=count, max_executors=count)
         return replace(policy, scaling=scaling)
 
+    @cached_property
+    def repartition_periods(self) -> tuple[periods.Period, ...]:
+        """When a proposed number of state partitions is carried out without an approval.
+
+        Raises:
+            InvalidInputError: a value of a period is out of range; the message names the field.
+        """
+        found = []
+        for number, period in enumerate(self.schedule.repartitions):
+            try:
+                found.append(periods.Period(**asdict(period)))
+            except InvalidInputError as error:
+                message = f"schedule.repartitions[{number}].{error}"
+                raise InvalidInputError(message) from error
+        return tuple(found)
+
 
 OF_THE_JOB = list_of_the_job(StreamSpec)
 """Path and schema of the fields that are refused beside `targetRef`."""
@@ -375,9 +392,9 @@ def _check_workload(spec: StreamSpec, manifest: object) -> None:
 
 
 def _check_policy(spec: StreamSpec) -> None:
-    """Refuses knobs that contradict each other, by their names in a spec."""
+    """Refuses knobs that contradict each other, and wrong periods, by their names in a spec."""
     try:
-        _ = spec.policy
+        _ = spec.policy, spec.repartition_periods
     except InvalidInputError as error:
         message = re.sub(
             r"\b((?:scaling|schedule\.\w+\[\d+\])\.)(\w+)",

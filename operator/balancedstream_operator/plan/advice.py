@@ -29,10 +29,12 @@ class Advice:
             operators to move and the number of executors. It leaves out the targets of the moves,
             which follow the load until then. Empty if there is no advice.
         reason: the changes and their reasons, for people.
+        stands_s: for about so long the stream would stand still.
     """
 
     id: str = ""
     reason: str = ""
+    stands_s: float = 0.0
 
 
 def advise(
@@ -74,6 +76,15 @@ def name_partitions(partitions: int) -> str:
     return f"partitions-{partitions}"
 
 
+def read_partitions(advice: str) -> int:
+    """The number of state partitions that such an id names.
+
+    >>> read_partitions(name_partitions(96))
+    96
+    """
+    return int(advice.rpartition("-")[2])
+
+
 def advise_partitions(
     decision: Decision, measurement: Measurement, spec: StreamSpec, present: int
 ) -> Advice:
@@ -97,4 +108,5 @@ def advise_partitions(
         f"a batch of query {more.query} on {spec.executors.max} executors would take "
         f"{more.after_s:.1f} instead of {more.before_s:.1f} s{at_best}; the stream would stand "
         f"still for about {stands_s:.0f} s",
+        stands_s,
     )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 
+from balancedstream.core.periods import describe_time
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION
-from balancedstream_operator.api.status import Status
+from balancedstream_operator.api.status import Status, parse_time
 from balancedstream_operator.errors import ClusterError, UnreachableError
 from balancedstream_operator.kube.cluster import Cluster
-from balancedstream_operator.plan.advice import name_partitions
+from balancedstream_operator.plan.advice import name_partitions, read_partitions
 from balancedstream_operator.plan.record import Record
 from balancedstream_operator.reconcile.outcome import Approval, PassOutcome
 
 log = logging.getLogger(__name__)
+
+PROPOSED_FOR_S = 600.0
+"""A number of state partitions is carried out without an approval once it was proposed so long."""
 
 
 def answer_approval(
@@ -50,6 +54,48 @@ def answer_approval(
     return approval if taken else None
 
 
+def carry_out_due(
+    cluster: Cluster, outcome: PassOutcome, status: Status, now_s: float
+) -> Approval | None:
+    """Carries out a proposal that needs no approval now; None if there is none.
+
+    Raises:
+        ClusterError: the operator cannot change the spec for now.
+    """
+    due = find_due(outcome, status, now_s)
+    if due is not None:
+        cluster.set_partitions(outcome.stream, due.partitions)
+    return due
+
+
+def find_due(outcome: PassOutcome, status: Status, now_s: float) -> Approval | None:
+    """The number of state partitions that a period of the schedule lets be carried out now.
+
+    It was proposed for a while, so that no passing load asks for it, and the stream runs again
+    before the period ends, as far as that can be told.
+    """
+    spec, decided, known = outcome.spec, outcome.decided, status.proposal
+    if spec is None or decided is None or known is None or outcome.paused:
+        return None
+    advice = decided.partitions
+    proposed_s = parse_time(known.time)
+    if not advice.id or advice.id != known.id or proposed_s is None:
+        return None
+    ends = [
+        (end_s, period)
+        for period in spec.repartition_periods
+        if (end_s := period.find_end_s(now_s)) is not None
+    ]
+    end_s, period = max(ends, key=lambda found: found[0], default=(0.0, None))
+    partitions = read_partitions(advice.id)
+    if period is None or spec.partitions == partitions:
+        return None
+    if now_s - proposed_s < PROPOSED_FOR_S or now_s + advice.stands_s > end_s:
+        return None
+    until = describe_time(end_s, period.time_zone, now_s)
+    return Approval(advice.id, partitions=partitions, period=f"in the period until {until}")
+
+
 def judge_approval(approve: str, outcome: PassOutcome) -> Approval:
     """Whether a pass carried out an approved proposal, and why not."""
     decided = outcome.decided
@@ -57,7 +103,7 @@ def judge_approval(approve: str, outcome: PassOutcome) -> Approval:
     if decided is not None and not outcome.paused:
         ids.add(decided.partitions.id)
     if approve in ids:
-        return Approval(approve, partitions=int(approve.rpartition("-")[2]))
+        return Approval(approve, partitions=read_partitions(approve))
     if decided is not None and decided.choice.approved and decided.choice.plan is not None:
         return Approval(approve, decided.choice.plan.epoch)
     return Approval(approve, refusal=_describe_hindrance(approve, outcome))

@@ -61,12 +61,14 @@ class Approval:
         epoch: of the plan that carries the proposal out; 0 if no plan does.
         partitions: that spec.partitions is set to; 0 if it is not.
         refusal: why no plan does; empty if one does.
+        period: in which it needs nobody's approval, for people; empty if somebody approved it.
     """
 
     proposal: str
     epoch: int = 0
     refusal: str = ""
     partitions: int = 0
+    period: str = ""
 
 
 @dataclass(frozen=True, slots=True)

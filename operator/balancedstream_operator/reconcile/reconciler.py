@@ -55,7 +55,7 @@ from balancedstream_operator.plan.planner import (
 from balancedstream_operator.plan.record import Record
 from balancedstream_operator.plan.shares import Shares
 from balancedstream_operator.plan.stream_state import StreamState, bound_epoch
-from balancedstream_operator.reconcile.approvals import answer_approval
+from balancedstream_operator.reconcile.approvals import answer_approval, carry_out_due
 from balancedstream_operator.reconcile.outcome import Decided, MissingMeasurements, PassOutcome
 from balancedstream_operator.reconcile.pace import Pace
 from balancedstream_operator.reconcile.repartitioning import Repartitioner, describe_hold
@@ -152,6 +152,8 @@ class Reconciler:
         approval = answer_approval(
             self._cluster, requests.approve, outcome, self._book.record, status
         )
+        if approval is None:
+            approval = carry_out_due(self._cluster, outcome, status, now_s)
         return replace(outcome, approval=approval)
 
     def decide_anew(self) -> None:

@@ -47,7 +47,8 @@ def describe_approval(approval: Approval, now_s: float) -> AnsweredApproval:
     name = approval.proposal[:64]
     message = f"proposal {name} was approved; plan {approval.epoch} carries it out"
     if approval.partitions:
-        message = f"proposal {name} was approved; spec.partitions is set to {approval.partitions}"
+        how = f"carried out {approval.period}" if approval.period else "approved"
+        message = f"proposal {name} was {how}; spec.partitions is set to {approval.partitions}"
     if approval.refusal:
         message = f"approval of {name} is refused: {approval.refusal}. Nothing was changed"
     return AnsweredApproval(

@@ -10,8 +10,9 @@ from supervised import POD, Scene, Shown, conditions
 from balancedstream.core.samples import BatchSample, StageSample
 from balancedstream.core.wire.objects import STOP_KEY, STOPPED_KEY
 from balancedstream.core.wire.stopping import Stopped, parse_stop
-from balancedstream_operator.api.annotations import APPROVE_ANNOTATION
+from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.errors import RefusedError, UnreachableError
+from balancedstream_operator.reconcile.approvals import PROPOSED_FOR_S
 from balancedstream_operator.repartition.steps import WATCHED_S
 
 PATHS = ("/checkpoints/clicks/q",)
@@ -296,26 +297,36 @@ def test_a_pass_that_reaches_no_api_server_leaves_all_as_it_is() -> None:
     assert scene.run_pass().status["partitions"] == 16
 
 
-def limited() -> Scene:
+class Limited(Scene):
     """A stream whose four state partitions are too few for its eight executors."""
-    scene = Scene(
-        partitions=4, executors={"min": 4, "max": 8}, scaling={"latencyObjectiveSeconds": 1}
-    )
-    scene.executors = {str(number): 1 for number in range(4)}
-    scene.run_pass()
-    scene.start_driver()
-    stage = StageSample(
-        "q", 0, "stateful", scene.now_s, 4, 10.1, dict.fromkeys(scene.executors, 10.0)
-    )
-    for _ in range(8):
-        batch = BatchSample("q", 0, scene.now_s, 10.5, 1000, 10.5, 5000.0, 1.0)
-        scene.finish_stateless_batches(stage, batch)
-        scene.run_pass()
-    return scene
+
+    def __init__(self, **fields: Any) -> None:
+        scaling = {"latencyObjectiveSeconds": 1}
+        super().__init__(partitions=4, executors={"min": 4, "max": 8}, scaling=scaling, **fields)
+        self.executors = {str(number): 1 for number in range(4)}
+        self.run_pass()
+        self.start_driver()
+        self._begun_s = self.now_s
+        self.run_batches(8)
+
+    def run_batches(self, count: int) -> None:
+        """Batches that take longer than their trigger interval, with a pass after each."""
+        busy_s = dict.fromkeys(self.executors, 10.0)
+        stage = StageSample("q", 0, "stateful", self._begun_s, 4, 10.1, busy_s)
+        for _ in range(count):
+            batch = BatchSample("q", 0, self.now_s, 10.5, 1000, 10.5, 5000.0, 1.0)
+            self.finish_stateless_batches(stage, batch)
+            self.run_pass()
+
+    @property
+    def partitions(self) -> int:
+        """State partitions that the spec asks for."""
+        found: int = self.resource["spec"]["partitions"]
+        return found
 
 
 def test_more_partitions_are_proposed_with_gain_and_price_and_an_approval_asks_for_them() -> None:
-    scene = limited()
+    scene = Limited()
     proposal = scene.resource["status"]["proposal"]
     assert proposal["id"] == "partitions-64"
     assert "64 state partitions instead of 4" in proposal["reason"]
@@ -328,3 +339,42 @@ def test_more_partitions_are_proposed_with_gain_and_price_and_an_approval_asks_f
     done = scene.run_pass()
     assert done.status["repartition"]["step"] == "Stopping"
     assert done.status["proposal"] is None
+
+
+BATCHES_UNTIL_DUE = int(PROPOSED_FOR_S / 10.0)
+"""More than are over by then: each takes 10.5 s."""
+
+
+def test_in_a_period_of_the_schedule_a_number_that_stays_proposed_needs_no_approval() -> None:
+    scene = Limited(schedule={"repartitions": [{"cron": "0 0 * * *", "durationSeconds": 86_400}]})
+    scene.run_batches(10)
+    assert scene.partitions == 4, "it was not proposed for long"
+    scene.run_batches(BATCHES_UNTIL_DUE)
+    assert scene.partitions == 64
+    answer = scene.resource["status"]["approval"]
+    assert answer["result"] == "CarriedOut"
+    assert "was carried out in the period until 1970-01-02 00:00 UTC; " in answer["message"]
+    assert scene.run_pass().status["repartition"]["step"] == "Stopping"
+
+
+@pytest.mark.parametrize(
+    "period",
+    [
+        pytest.param({"cron": "0 12 * * *", "durationSeconds": 3600}, id="it begins later"),
+        pytest.param({"cron": "* * * * *", "durationSeconds": 60}, id="it is too short"),
+    ],
+)
+def test_outside_of_a_period_and_too_near_to_its_end_an_approval_is_needed(
+    period: dict[str, Any],
+) -> None:
+    scene = Limited(schedule={"repartitions": [period]})
+    scene.run_batches(BATCHES_UNTIL_DUE + 10)
+    assert scene.partitions == 4
+    assert scene.resource["status"]["proposal"]["id"] == "partitions-64"
+
+
+def test_nothing_is_carried_out_in_a_period_while_the_stream_is_paused() -> None:
+    scene = Limited(schedule={"repartitions": [{"cron": "0 0 * * *", "durationSeconds": 86_400}]})
+    scene.resource["metadata"].setdefault("annotations", {})[PAUSED_ANNOTATION] = "true"
+    scene.run_batches(BATCHES_UNTIL_DUE + 10)
+    assert scene.partitions == 4
