@@ -66,5 +66,7 @@ class Schedule:
             "Periods in which a proposed number of state partitions is carried out without an "
             "approval; the stream stands still meanwhile.",
             MAX_PERIODS,
+            of_the_job=True,
+            restarts=False,
         ),
     ] = ()

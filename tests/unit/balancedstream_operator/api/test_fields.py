@@ -33,6 +33,7 @@ OTHER: Mapping[str, Any] = {
     "metrics.prometheusUrl": "http://prometheus.shop",
     "schedule.excluded": [{"cron": "0 8 * * *", "durationSeconds": 60}],
     "schedule.floors": [{"cron": "0 8 * * *", "durationSeconds": 60, "minExecutors": 2}],
+    "schedule.repartitions": [{"cron": "0 8 * * *", "durationSeconds": 60}],
 }
 """Values of fields for which the schema alone does not tell another value that is valid."""
 
@@ -41,6 +42,7 @@ KEEPS_THE_DRIVER = {
     "executors.maxCores",
     "executors.maxMemory",
     "partitions",
+    "schedule.repartitions",
     "suspend",
 }
 """Of the job; what they say takes effect without a new driver."""

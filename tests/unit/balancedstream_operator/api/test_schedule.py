@@ -119,6 +119,10 @@ def test_a_floor_waits_in_an_excluded_period() -> None:
             {"excluded": [NOW, {**NOW, "timeZone": "Berlin"}]},
             r"^spec\.schedule\.excluded\[1\]\.timeZone: must be a name of the IANA",
         ),
+        (
+            {"repartitions": [NOW, {**NOW, "timeZone": "Berlin"}]},
+            r"^spec\.schedule\.repartitions\[1\]\.timeZone: must be a name of the IANA",
+        ),
         ({"floors": [{**NOW, "durationSeconds": 1}]}, r"^spec\.schedule\.floors\[0\]\.durationSec"),
         ({"floors": [{**NOW, "minExecutors": 0}]}, r"^spec\.schedule\.floors\[0\]\.minExecutors"),
     ],
