@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from balancedstream_operator.api.resource import Manifest, driver_name, driver_pod_name
 from balancedstream_operator.api.status import format_time
-from balancedstream_operator.children.pods import DRIVER_GRACE_S
+from balancedstream_operator.children.pods import DRIVER_GRACE_S, configuration_name
 from world.api_model import NAMESPACE
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Nodes:
         self._set = driver_name(world.stream)
         self.restarts = 0
         self._crashes = 0
+        self._mounted: Mapping[str, str] = {}
         world.api.watch(self._note)
 
     def delete_pod(self, name: str) -> None:
@@ -129,8 +130,19 @@ class Nodes:
             world.api.change("Pod", self._pod, status={"phase": "Pending", "conditions": [waits]})
             world.call_in(10.0, lambda: self._run_container(uid))
             return
+        if not self._mount():
+            # The kubelet starts no container without its volumes.
+            world.call_in(10.0, lambda: self._run_container(uid))
+            return
         self._set_container(pod, {"running": {"startedAt": format_time(world.now_s)}}, {})
         self._later(2.0, 12.0, lambda: self._start_process(uid))
+
+    def _mount(self) -> bool:
+        """Whether the files of the driver's ConfigMap are there; those of one that is gone stay."""
+        found = self._world.api.get("ConfigMap", configuration_name(self._world.stream))
+        if found is not None:
+            self._mounted = found.get("data") or {}
+        return found is not None
 
     def _set_container(self, pod: Manifest, state: Manifest, last: Manifest) -> None:
         ip = f"10.0.0.{int(pod['metadata']['uid'].removeprefix('uid-')) % 250}"
@@ -149,7 +161,8 @@ class Nodes:
         state = pod["status"]["containerStatuses"][0]["state"]
         if "running" in state:
             self.restarts += 1
-            self._world.start_driver(pod)
+            self._mount()
+            self._world.start_driver(pod, self._mounted)
 
     def _end_pod(self, uid: str) -> None:
         """The process of a deleted pod has ended, and the pod is gone."""

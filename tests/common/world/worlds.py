@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -17,7 +17,6 @@ from itertools import count
 from simulation.spark import BatchRun
 
 from balancedstream_operator.api.resource import API_VERSION, KIND, Manifest, Stream
-from balancedstream_operator.children.pods import configuration_name
 from world.api_model import NAMESPACE, ApiServer
 from world.driver_model import Driver
 from world.faults import begin_fault
@@ -149,13 +148,12 @@ class World:
         """The BalancedStream as it is now."""
         return self.api.get(KIND, self.stream.name)
 
-    def start_driver(self, pod: Manifest) -> None:
+    def start_driver(self, pod: Manifest, files: Mapping[str, str]) -> None:
         """A driver's process begins, with the executors of its Spark settings."""
-        name = configuration_name(self.stream)
-        data = (self.api.get("ConfigMap", name) or {}).get("data") or {}
-        given = re.search(r"spark\.executor\.instances=(\d+)", data.get("spark-defaults.conf", ""))
+        settings = files.get("spark-defaults.conf", "")
+        given = re.search(r"spark\.executor\.instances=(\d+)", settings)
         least = int(given[1]) if given else 1
-        set_to = re.search(r"shuffle\.partitions=(\d+)", data.get("spark-defaults.conf", ""))
+        set_to = re.search(r"shuffle\.partitions=(\d+)", settings)
         # A checkpoint keeps the number of its first batch.
         self.jobs.partitions = self.jobs.partitions or int(set_to[1] if set_to else 0)
         self.jobs.check_driver()
