@@ -28,7 +28,7 @@ demo-kubernetes: $(VENV)/.ready
 # Of the longest files, four take their turn; `make integration` runs them all.
 # Simulated schedules are drawn anew: of those that nobody has seen, one in thousands may find something.
 test: lint $(VENV)/spark.jsa
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --turns 4 \
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --turns 3 \
 	  tests/integration tests/prometheus tests/simulation tests/unit operator \
 	  runtime/balancedstream
 
