@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -29,14 +29,14 @@ from flink.figures import (
     measure_change,
     measure_steady,
 )
+from flink.following import Following
 from flink.installed import compile_jar, find_flink
 from flink.on_flink import open_by_savepoint, open_in_place
 from flink.on_spark import open_balanced, open_restarted
-from flink.topics import BidProducer, Topics, Traffic, open_broker, open_topics
+from flink.topics import BidProducer, Topics, open_broker, open_topics
 from harness.benchmark import Benchmark, make_folder, prepare, remove_folder, run
 from harness.quotas import QUICK_JVM
 from harness.results import Case
-from harness.waiting import wait_until
 from nexmark.events import Workload as Events
 from nexmark.events import draw_events
 from scaling_real import rotate
@@ -49,7 +49,6 @@ UNCHANGED = (BALANCED, RESTARTED, IN_PLACE)
 MOST_S = 1200.0
 """Rows arrive no longer than so, whatever happens."""
 
-PATIENCE_S = 240.0
 SETTLE_S = 2.0
 WARM_UP_ROUNDS, WARM_UP_ROWS = 5, 50
 """The first rows are slow on both engines, and not measured; to Spark a round is a batch or two."""
@@ -161,22 +160,23 @@ def measure(
         open_arm(benchmark, str(case["arm"]), setting, MANY if is_skewed else FEW) as arm,
     ):
         producer = BidProducer(traffic, events)
-        stream = Stream(arm, traffic, producer, workload)
+        following = Following(arm.check_alive, traffic)
+        stream = Stream(arm, following, producer, workload)
         for _ in range(WARM_UP_ROUNDS):
             producer.begin_s = time.time()
             producer.write(WARM_UP_ROWS, 0.0)
-            stream.await_all()
+            following.await_all()
         producer.begin_s = time.time()
 
         def count_until(second: float) -> float:
             return rate * second + producer.extra
 
         with producer.produce(count_until, producer.begin_s, MOST_S):
-            stream.rest(workload.skewed_lead_s if is_skewed else workload.lead_s)
+            following.rest(workload.skewed_lead_s if is_skewed else workload.lead_s)
             times_s = stream.hold() if is_skewed else stream.change()
-        stream.await_all()
+        following.await_all()
         # What was counted twice would come now.
-        stream.rest(SETTLE_S)
+        following.rest(SETTLE_S)
     done = find_done(traffic.written, traffic.results)
     measure_part = measure_steady if is_skewed else measure_change
     figures = {name: measure_part(done, at_s) for name, at_s in times_s.items()}
@@ -195,13 +195,13 @@ def measure(
 
 
 class Stream:
-    """A query and the rows that come to it."""
+    """A query whose workers change, or whose keys are skewed."""
 
     def __init__(
-        self, arm: Arm, traffic: Traffic, producer: BidProducer, workload: Workload
+        self, arm: Arm, following: Following, producer: BidProducer, workload: Workload
     ) -> None:
         self._arm = arm
-        self._traffic = traffic
+        self._following = following
         self._producer = producer
         self._workload = workload
 
@@ -216,19 +216,20 @@ class Stream:
         asked_s = time.time()
         self._arm.rescale(workers)
         there_s = time.time()
-        self.await_all()
+        self._following.await_all()
         caught_up_s = time.time()
-        self.rest(self._workload.watch_s)
+        self._following.rest(self._workload.watch_s)
         burst_s = time.time()
-        before = len(self._traffic.written)
+        written = self._following.traffic.written
+        before = len(written)
         rows = workers * self._workload.burst_rows
         self._producer.extra += rows
-        self.await_that(
-            lambda: len(self._traffic.written) >= before + rows, "the burst did not arrive"
+        self._following.await_that(
+            lambda: len(written) >= before + rows, "the burst did not arrive"
         )
-        self.await_all()
+        self._following.await_all()
         over_s = time.time()
-        self.rest(STEADY_S)
+        self._following.rest(STEADY_S)
         return {
             "asked": asked_s,
             "there": there_s,
@@ -240,39 +241,8 @@ class Stream:
     def hold(self) -> dict[str, dict[str, float]]:
         """Lets it run on."""
         from_s = time.time()
-        self.rest(self._workload.skewed_s)
+        self._following.rest(self._workload.skewed_s)
         return {"skew": {"from": from_s, "until": time.time()}}
-
-    def await_all(self) -> None:
-        """Waits until all rows that are written by now are in results."""
-        written = len(self._traffic.written)
-        self.await_that(lambda: self._traffic.done >= written, "rows are missing")
-
-    def rest(self, seconds: float) -> None:
-        """Lets it run for so long."""
-        until_s = time.monotonic() + seconds
-        self.await_that(lambda: time.monotonic() >= until_s, "time stands still")
-
-    def await_that(self, holds: Callable[[], bool], complaint: str) -> None:
-        """Waits as long as both ends live.
-
-        Raises:
-            MeasurementError: it does not, or a process ended.
-        """
-
-        def check() -> None:
-            self._arm.check_alive()
-            self._traffic.check_alive()
-
-        wait_until(
-            holds,
-            check=check,
-            patience_s=PATIENCE_S,
-            complain=lambda: (
-                f"{complaint} within {PATIENCE_S:.0f} s: {self._traffic.done} of "
-                f"{len(self._traffic.written)} rows are in results"
-            ),
-        )
 
 
 def count_per_second(done: Sequence[Done], begin_s: float) -> list[int]:

@@ -8,22 +8,23 @@ is there, by the broker's clock. Both arms run in one session, one after the oth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 from uuid import uuid4
 
 from flink.figures import Done, count_wrong, find_done
+from flink.following import Following
 from flink.on_spark import count_bids, read_bids, write_best
-from flink.topics import BidProducer, Topics, Traffic, open_broker, open_topics
+from flink.topics import BidProducer, Topics, open_broker, open_topics
 from harness.benchmark import alternate, make_folder, prepare, remove_folder, run
 from harness.measuring import check_alive
 from harness.results import Case
 from harness.sessions import open_session
-from harness.waiting import wait_until
 from kafka_broker import find_connector
 from nexmark.events import Event, draw_events
 from nexmark.events import Workload as Events
@@ -41,7 +42,6 @@ EVENTS = 10_000_000
 MOST_S = 600.0
 """Rows arrive no longer than so, whatever happens."""
 
-PATIENCE_S = 120.0
 WARM_UP_S = 20.0
 
 
@@ -127,15 +127,16 @@ class Run:
             watching(self.spark, wanted=watched),
             self._running(folder / "checkpoint") as query,
         ):
+            following = Following(partial(check_alive, query), traffic)
             producer = BidProducer(traffic, events)
             producer.begin_s = time.time()
             with producer.produce(lambda s: workload.rows_per_s * s, producer.begin_s, MOST_S):
-                wait(query, traffic, lambda: traffic.done > 0)
-                rest(query, traffic, workload.lead_s)
+                following.await_that(lambda: traffic.done > 0, "no row is in a result")
+                following.rest(workload.lead_s)
                 from_s = time.time()
-                rest(query, traffic, workload.measured_s)
+                following.rest(workload.measured_s)
                 until_s = time.time()
-            await_all(query, traffic)
+            following.await_all()
         done = find_done(traffic.written, traffic.results)
         remove_folder(folder)
         return {
@@ -175,33 +176,6 @@ def watching(spark: SparkSession, *, wanted: bool) -> Iterator[None]:
     finally:
         if attachment:
             attachment.detach()
-
-
-def rest(query: StreamingQuery, traffic: Traffic, seconds: float) -> None:
-    """Lets it run for so long."""
-    until_s = time.monotonic() + seconds
-    wait(query, traffic, lambda: time.monotonic() >= until_s)
-
-
-def await_all(query: StreamingQuery, traffic: Traffic) -> None:
-    """Waits until all rows that are written by now are in results."""
-    written = len(traffic.written)
-    wait(query, traffic, lambda: traffic.done >= written)
-
-
-def wait(query: StreamingQuery, traffic: Traffic, holds: Callable[[], bool]) -> None:
-    """Waits as long as the query and the process that writes its rows live."""
-
-    def check() -> None:
-        check_alive(query)
-        traffic.check_alive()
-
-    wait_until(
-        holds,
-        check=check,
-        patience_s=PATIENCE_S,
-        complain=lambda: f"{traffic.done} of {len(traffic.written)} rows are in results",
-    )
 
 
 if __name__ == "__main__":
