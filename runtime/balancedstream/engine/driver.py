@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
 
 from balancedstream.errors import InvalidInputError
 
@@ -79,7 +78,7 @@ class _Session:
     _jsparkSession: Any  # noqa: N815 - Spark's name
 
 
-def connect_driver() -> SparkSession:
+def connect_driver() -> DriverSession:
     """The application of the driver whose plugin started this process.
 
     Returns:
@@ -102,13 +101,12 @@ def connect_driver() -> SparkSession:
     session = default.get()
     context = session.sparkContext()
     java = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(context)
-    stand_in = _Session(
+    return _Session(
         context.version(),
         _Context(context.appName(), context.master(), gateway, java),
         jvm,
         session,
     )
-    return cast("SparkSession", stand_in)
 
 
 def read_settings(spark: DriverSession) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from pyspark import SparkContext
 from balancedstream.core.samples import SlotHolder
 from balancedstream.engine.admission import bound_rows
 from balancedstream.engine.capabilities import Capabilities, check_capabilities
-from balancedstream.engine.driver import DriverSession
+from balancedstream.engine.driver import DriverSession, read_settings
 from balancedstream.engine.events import (
     ApplicationEnded,
     BatchFinished,
@@ -73,8 +73,7 @@ class SparkEngine:
         self._warms_up = False
         self._requested: int | None = None
         self._wait_before: dict[str, str | None] = {}
-        conf = self._context.conf()
-        settings = {e._1(): e._2() for e in conf.getAll()}
+        settings = read_settings(spark)
         self.own_wait = find_own_wait(settings)
         own = spark._jsparkSession.conf()
         of_session = ((key, own.get(key, None)) for key in (BOUNDED, BOUND_MB))

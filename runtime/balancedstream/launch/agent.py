@@ -14,9 +14,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
-from pyspark.sql import SparkSession
-
-from balancedstream.engine.driver import PREFIX, connect_driver, join_plugin, read_settings
+from balancedstream.engine.driver import (
+    PREFIX,
+    DriverSession,
+    connect_driver,
+    join_plugin,
+    read_settings,
+)
 from balancedstream.errors import BalancedStreamError, InvalidInputError, PortInUseError
 from balancedstream.launch.agent_options import STREAM, AgentOptions, read_options
 from balancedstream.launch.attaching import Attachment, attach
@@ -80,7 +84,7 @@ def check_report_dir(options: AgentOptions) -> AgentOptions:
 
 
 @contextmanager
-def balancing(spark: SparkSession, options: AgentOptions) -> Iterator[Attachment]:
+def balancing(spark: DriverSession, options: AgentOptions) -> Iterator[Attachment]:
     """Balances the application as its settings say, with metrics and a report, until it is closed.
 
     Raises:

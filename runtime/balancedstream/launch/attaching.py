@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from balancedstream.core.observations import Observation
 from balancedstream.core.policy import Policy, to_mapping
 from balancedstream.core.removed import describe_removed
-from balancedstream.engine.driver import stand_plugin_down
+from balancedstream.engine.driver import DriverSession, stand_plugin_down
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.errors import InvalidInputError
 from balancedstream.live.plain import PlainView
@@ -74,7 +74,7 @@ stand_ins: list[ExitStack] = []
 
 
 def attach(
-    spark: SparkSession,
+    spark: SparkSession | DriverSession,
     policy: Policy | None = None,
     *,
     open_view: Callable[[RunInfo], Spectator] = PlainView,
@@ -161,7 +161,7 @@ def _version_of(history: History) -> object:
     return history.totals, history.run, under_way
 
 
-def _name_application(spark: SparkSession) -> str:
+def _name_application(spark: DriverSession) -> str:
     """The application's name, or the script's if the application has none."""
     name = spark.sparkContext.appName
     return Path(sys.argv[0]).name or name if name == UNNAMED_APPLICATION else name
