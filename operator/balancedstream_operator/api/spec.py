@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, get_args
 
 from balancedstream.core import periods
 from balancedstream.core.keys.text import KeyNaming
-from balancedstream.core.policy import Policy, parse
+from balancedstream.core.policy import Policy, parse, parse_periods
 from balancedstream.core.removed import REMOVED, RemovedKnob
 from balancedstream.core.sizing import PARTITIONS_PER_EXECUTOR
 from balancedstream.core.wire import series as wire
@@ -318,14 +318,8 @@ class StreamSpec:
         Raises:
             InvalidInputError: a value of a period is out of range; the message names the field.
         """
-        found = []
-        for number, period in enumerate(self.schedule.repartitions):
-            try:
-                found.append(periods.Period(**asdict(period)))
-            except InvalidInputError as error:
-                message = f"schedule.repartitions[{number}].{error}"
-                raise InvalidInputError(message) from error
-        return tuple(found)
+        given = [asdict(period) for period in self.schedule.repartitions]
+        return parse_periods("schedule.repartitions", periods.Period, given)
 
 
 OF_THE_JOB = list_of_the_job(StreamSpec)

@@ -103,8 +103,7 @@ class Knob:
         ('one of auto, advise, off', 'an integer from 1 to 1000')
         """
         if self.is_list:
-            names = ", ".join(entry.name for entry in fields(self.kind))
-            return f"a list of at most {MAX_PERIODS}, each with {names}"
+            return _describe_periods(self.kind)
         if self.max_length:
             return f"a printable text of at most {self.max_length} characters"
         if self.bounds is None:
@@ -496,7 +495,7 @@ def parse(mapping: object) -> Policy:
             if value is False and "off" in known[key].choices:
                 values[key] = "off"
             if known[key].is_list:
-                values[key] = _parse_periods(known[key], value)
+                values[key] = parse_periods(f"{name}.{key}", known[key].kind, value)
         made[name] = _SECTIONS[name](**values)
     return Policy(**made, removed=tuple(removed))
 
@@ -527,26 +526,43 @@ def _drop_removed(section: str, given: object) -> tuple[object, list[RemovedKnob
     return {name: value for name, value in given.items() if name not in gone}, dropped
 
 
-def _parse_periods(knob: Knob, given: object) -> tuple[Period, ...]:
-    """The periods of a list in a file, whose items are mappings."""
+def parse_periods(path: str, kind: type[Any], given: object) -> tuple[Any, ...]:
+    """The periods of a list in a file, whose items are mappings.
+
+    Args:
+        path: of the list, for people.
+        kind: of the periods.
+        given: the list.
+
+    Raises:
+        InvalidInputError: it is no such list; the message names the field.
+
+    >>> parse_periods("nights", Period, [{"cron": "0 22 * * *", "duration_s": 3600}])
+    (Period(cron='0 22 * * *', duration_s=3600, time_zone='UTC'),)
+    """
     if not isinstance(given, list) or len(given) > MAX_PERIODS:
-        message = f"{knob.path}: must be {knob.allowed}, not {given!r:.80}"
+        message = f"{path}: must be {_describe_periods(kind)}, not {given!r:.80}"
         raise InvalidInputError(message)
-    names = [entry.name for entry in fields(knob.kind)]
+    names = [entry.name for entry in fields(kind)]
     found = []
     for position, item in enumerate(given):
-        path = f"{knob.path}[{position}]"
-        values = _fields_of(path, item, allowed=names)
+        place = f"{path}[{position}]"
+        values = _fields_of(place, item, allowed=names)
         for name in ("cron", "duration_s"):
             if name not in values:
-                message = f"{path}.{name}: missing"
+                message = f"{place}.{name}: missing"
                 raise InvalidInputError(message)
         try:
-            found.append(knob.kind(**values))
+            found.append(kind(**values))
         except InvalidInputError as error:
-            message = f"{path}.{error}"
+            message = f"{place}.{error}"
             raise InvalidInputError(message) from error
     return tuple(found)
+
+
+def _describe_periods(kind: type[Any]) -> str:
+    names = ", ".join(entry.name for entry in fields(kind))
+    return f"a list of at most {MAX_PERIODS}, each with {names}"
 
 
 @cache
