@@ -25,7 +25,7 @@ demo-kubernetes: $(VENV)/.ready
 	@$(BIN)/python examples/05-kubernetes/demo.py $(if $(filter 1,$(KEEP)),--keep)
 
 # Files side by side, the long ones first: on two cores Spark's tests wait for much else than these.
-# Of the longest files, four take their turn; `make integration` runs them all.
+# Of the longest files, some take their turn; `make integration` runs them all.
 # Simulated schedules are drawn anew: of those that nobody has seen, one in thousands may find something.
 test: lint $(VENV)/spark.jsa
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --turns 3 \

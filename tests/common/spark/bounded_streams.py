@@ -58,7 +58,7 @@ class Bounder:
 
         Spark's triggers are at the whole multiples of their interval, since 1970.
         """
-        until_s = time.time() // trigger_s * trigger_s + trigger_s + 1.0
+        until_s = (time.time() // trigger_s + 1.0) * trigger_s + 1.0
         self.read_until(lambda: time.time() >= until_s, bounds=False)
 
     def count_rows(self) -> int:
