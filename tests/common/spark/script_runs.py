@@ -54,7 +54,8 @@ def lay_out(case: ScriptCase, folder: Path) -> None:
         archive, is_archived, inner = name.partition(".zip/")
         if is_archived:
             with zipfile.ZipFile(folder / f"{archive}.zip", "a") as file:
-                file.writestr(inner, text)
+                # A name alone would have the time of writing, and two runs other archives.
+                file.writestr(zipfile.ZipInfo(inner), text)
             continue
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
