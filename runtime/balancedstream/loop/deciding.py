@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -41,6 +42,10 @@ from balancedstream.record.wording import plural
 LOOK_BACK_S = 600.0
 """What batches cost, and how many rows came, is known for so long."""
 
+FORESEE_EVERY_S = 0.9
+"""What waits is told of each query each second. All of them are weighed at once, and so not for
+each: with twenty queries the driver's Python would have time for nothing else."""
+
 
 class Decider:
     """Decides after each batch, on the measurements of the last ones.
@@ -75,6 +80,7 @@ class Decider:
         self._warm: set[str] = set()
         self._past = Past()
         self._idle_s: dict[str, float] = {}
+        self._foreseen_s = -math.inf
         self._memory = Memory()
         self._paused = ""
         self._holders: tuple[SlotHolder, ...] = ()
@@ -142,6 +148,10 @@ class Decider:
         """Decides before a batch ends, if what was seen needs more executors."""
         if not self._sights.see(event, now_s) or not executors:
             return
+        lately = 0.0 <= now_s - self._foreseen_s < FORESEE_EVERY_S
+        if lately and isinstance(event, RowsWaiting):
+            return
+        self._foreseen_s = now_s
         state = self._realizer.state()
         observation = self._observe(state, executors, now_s)
         scaling = foresee(observation, self._policy)

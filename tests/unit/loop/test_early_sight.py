@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,7 @@ class Scene:
         self.plans: list[Plan] = []
         self.bounds: list[tuple[str, float]] = []
         self.growth: dict[str, float] = {}
+        self.foreseen = 0
         self.view = RecordingSpectator()
         self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
         self.refusal = refusal
@@ -40,7 +42,7 @@ class Scene:
             state=lambda: RealizerState(0, None, RestoreCost(), {}, KEYS),
             apply=lambda plan, why: self.plans.append(plan),
             bound=self.bound,
-            expect=self.growth.update,
+            expect=self.expect,
         )
         journal = Journal(self.history, self.view, Exporter(), lambda: 7.0)
         usual = Policy(scaling=ScalingPolicy(max_executors=8))
@@ -53,12 +55,16 @@ class Scene:
         self.bounds.append((query, rows))
         return self.refusal
 
-    def finish_batch(self, number: int) -> None:
+    def expect(self, growth: Mapping[str, float]) -> None:
+        self.growth.update(growth)
+        self.foreseen += 1
+
+    def finish_batch(self, number: int, query: str = "q") -> None:
         end_s = 10.0 * number + 7.5
-        sample = BatchSample("q", number, end_s, 7.5, 1000, 10.0, 0.0, 10.0, gaps_s=0.5)
-        stage = StageSample("q", number, "source", end_s, 32, 0.3, {"a": 6.8, "b": 6.8})
+        sample = BatchSample(query, number, end_s, 7.5, 1000, 10.0, 0.0, 10.0, gaps_s=0.5)
+        stage = StageSample(query, number, "source", end_s, 32, 0.3, {"a": 6.8, "b": 6.8})
         record: Any = None
-        event = BatchFinished("q", sample, (), (), 0, stages=(stage,))
+        event = BatchFinished(query, sample, (), (), 0, stages=(stage,))
         self.decider.finish_batch(FinishedBatch(event, record, EXECUTORS, end_s))
 
     def plan(self, rows: float, waiting_rows: float | None = 0.0, at_s: float = 100.0) -> None:
@@ -94,6 +100,19 @@ def test_rows_that_pile_up_behind_a_batch_add_executors_once_it_shows_how_many_c
     assert asked_after is not None
     assert asked_after <= 6
     assert len(scene.plans[0].executors) > 4
+
+
+def test_looks_at_many_queries_cost_as_many_decisions_as_looks_at_one() -> None:
+    scene = Scene()
+    queries = [f"q{number}" for number in range(20)]
+    for query in queries:
+        scene.finish_batch(10, query)
+    before = scene.foreseen
+    for second in range(1, 11):
+        for place, query in enumerate(queries):
+            at_s = 108.0 + second + 0.04 * place
+            scene.decider.see(RowsWaiting(query, at_s, 5.0), EXECUTORS, at_s)
+    assert 5 <= scene.foreseen - before <= 11
 
 
 def test_what_waits_at_a_query_that_was_never_measured_says_nothing() -> None:
