@@ -23,6 +23,7 @@ from simulation.scalers import (
     DynamicAllocation,
     ElasticScaling,
     Fixed,
+    Follower,
     LagThreshold,
     ManagedFlink,
     Oracle,
@@ -89,6 +90,7 @@ def list_alternatives(job: Job, trace: Trace) -> dict[str, tuple[int, Scaler]]:
     )
     return {
         "oracle": (begin, Oracle(job, trace)),
+        "follower": (begin, Follower(job, trace)),
         "fixed at the peak": (peak, Fixed(peak)),
         "fixed at the mean": (mean, Fixed(mean)),
         "dynamic allocation": (begin, DynamicAllocation(begin)),

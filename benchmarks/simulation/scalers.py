@@ -330,12 +330,27 @@ class Oracle:
     def decide(self, spark: VirtualSpark) -> int:
         """What the highest rate until new executors would be there needs."""
         ahead_s = 1.2 * self._job.start_s + 2 * max(self._job.trigger_s, 1.0)
-        begin_s = spark.now_s - self.LOOK_BACK_S
+        return self._count_for(spark.now_s - self.LOOK_BACK_S, spark.now_s + ahead_s)
+
+    def _count_for(self, begin_s: float, end_s: float) -> int:
         rates = [
             self._trace.mean_rate(max(0.0, begin_s + n * 10.0), 10.0)
-            for n in range(math.ceil((ahead_s + self.LOOK_BACK_S) / 10.0))
+            for n in range(math.ceil((end_s - begin_s) / 10.0))
         ]
         return count_for(self._job, max(rates), target=0.95)
 
     def finish_batch(self, event: BatchFinished) -> None:
         """Is not asked for."""
+
+
+class Follower(Oracle):
+    """Knows the rate of now, with no error, and nothing of what comes.
+
+    Executors stay for the highest rate of a minute. A rule without foresight can hardly do better.
+    """
+
+    LOOK_BACK_S = 60.0
+
+    def decide(self, spark: VirtualSpark) -> int:
+        """What the highest rate of the last minute needs."""
+        return self._count_for(spark.now_s - self.LOOK_BACK_S, spark.now_s)

@@ -20,7 +20,7 @@ ALTERNATIVES = (
     "Elastic-Scaling",
 )
 HOMES = ("ours", "ours, operator")
-WAYS = (*HOMES, "oracle", *ALTERNATIVES)
+WAYS = (*HOMES, "oracle", "follower", *ALTERNATIVES)
 
 
 def tabulate_scaling_simulated(results: Sequence[Result]) -> Iterator[str]:
