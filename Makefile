@@ -28,7 +28,7 @@ demo-kubernetes: $(VENV)/.ready
 # Of the longest files, some take their turn; `make integration` runs them all.
 # Simulated schedules are drawn anew: of those that nobody has seen, one in thousands may find something.
 test: lint $(VENV)/spark.jsa
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --turns 3 \
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --turns 4 \
 	  tests/integration tests/prometheus tests/simulation tests/unit operator \
 	  runtime/balancedstream
 
@@ -56,8 +56,9 @@ integration: $(VENV)/spark.jsa
 spark-versions: $(SPARKS:%=spark-%)
 
 # Of these, the tests of the engine: two at a time, as `make test` has two sessions of Spark.
-# CI runs the oldest Spark and one of the others, drawn anew; it has no time for all.
+# CI runs the oldest Spark and one of the others, and one long file, drawn anew; it has no time for all.
 ENGINES := $(if $(CI),$(firstword $(SPARKS)) $(shell shuf -n 1 -e $(wordlist 2,9,$(SPARKS))),$(SPARKS))
+TURNS := $(if $(CI),--turns 1)
 spark-engines: $(VENV)/.ready
 	@$(MAKE) --no-print-directory -j 2 $(ENGINES:%=spark-engine-%)
 
@@ -65,7 +66,7 @@ spark-%: .venv-spark-%/.ready
 	@.venv-spark-$*/bin/python benchmarks/compatibility.py
 
 spark-engine-%: .venv-spark-%/.ready
-	@.venv-spark-$*/bin/python -m pytest tests/integration/test_engine*.py
+	@.venv-spark-$*/bin/python -m pytest $(TURNS) tests/integration/test_engine*.py
 
 # The plugin under each kind of application on each Spark, for the table of docs/attach-by-settings.md;
 # a run that has a line in the results is not made again.

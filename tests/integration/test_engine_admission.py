@@ -25,7 +25,7 @@ from spark_versions import needs_spark
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchPlanned
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 
 def test_bounds_of_files_that_change_in_every_batch_and_a_restart_lose_and_double_no_row(

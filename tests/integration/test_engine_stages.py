@@ -24,7 +24,7 @@ from balancedstream.core.samples import StageSample
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished, QueryIdle
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -22,7 +22,7 @@ from stateful_queries import KINDS, Stream, aggregate, keyed
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.jvm.listener import find_coordinator
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 # The executors cannot import test modules: functions travel with their code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -18,7 +18,7 @@ from stateful_queries import aggregate
 from balancedstream.engine.engine import SparkEngine
 from balancedstream.engine.events import BatchFinished
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.turn]
 
 PARTITIONS, MANY = 3, 5
 """Of the query beside, in `real_time_app.py`, and its batches at least."""
