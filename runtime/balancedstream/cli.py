@@ -230,15 +230,15 @@ def _build_parser() -> argparse.ArgumentParser:
         metavar="CHECKPOINT",
         help="the query's checkpointLocation, on this machine; of several, one after the other",
     )
-    wanted = repartition.add_mutually_exclusive_group(required=True)
-    wanted.add_argument(
+    repartition.add_argument(
         "--partitions", type=_parse_count, metavar="N", help="state partitions wanted"
     )
-    wanted.add_argument(
+    repartition.add_argument(
         "--undo",
         action="store_true",
         help="go back to the batch before, as long as the query has committed none since; only "
-        "for checkpoints of format 2",
+        "for checkpoints of format 2; with --partitions N only if that was to N, so that the same "
+        "command may be typed again",
     )
     repartition.add_argument(
         "--dry-run", action="store_true", help="say what would be done, and change nothing"
@@ -306,6 +306,9 @@ def _run(arguments: argparse.Namespace) -> NoReturn:
 
 
 def _repartition(arguments: argparse.Namespace) -> int:
+    if arguments.partitions is None and not arguments.undo:
+        message = "one of --partitions and --undo is needed. Nothing was changed."
+        raise InvalidInputError(message)
     sample_above_bytes = None
     if arguments.sample_above is not None:
         try:

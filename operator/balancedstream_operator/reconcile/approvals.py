@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from balancedstream.core.periods import describe_time
+from balancedstream.core.periods import describe_time, find_exclusion
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION
 from balancedstream_operator.api.status import Status, parse_time
 from balancedstream_operator.errors import ClusterError, UnreachableError
@@ -76,6 +76,8 @@ def find_due(outcome: PassOutcome, status: Status, now_s: float) -> Approval | N
     """
     spec, decided, known = outcome.spec, outcome.decided, status.proposal
     if spec is None or decided is None or known is None or outcome.paused:
+        return None
+    if find_exclusion(spec.policy.schedule.excluded, now_s):
         return None
     advice = decided.partitions
     proposed_s = parse_time(known.time)

@@ -30,6 +30,7 @@ from balancedstream_operator.repartition.steps import (
     Sight,
     advance,
     describe,
+    is_later,
 )
 
 HINDERED_AFTER_S = 60.0
@@ -53,6 +54,8 @@ class Repartitioner:
         self._ran_s: float | None = None
         self._follows = False
         self._job_said = ""
+        # The change whose Job this process knows it has not made.
+        self._unmade = ""
 
     def note(
         self, driver: DriverState | None, measurement: Measurement | None, *, follows: bool
@@ -110,8 +113,12 @@ class Repartitioner:
         if known.step == "stopping":
             told = self._answers.read_stopped(known.id)
             sight = replace(sight, told=told, follows=self._follows)
-        elif known.holds_driver:
-            sight = replace(sight, job=self._look_at_job(known, now_s))
+            found = advance(known, present, sight, now_s)
+            self._unmade = known.id
+            return found
+        if known.holds_driver:
+            job = self._look_at_job(known, now_s)
+            sight = replace(sight, job=job, unmade=self._unmade == known.id)
         elif driver is not None:
             gives_up = driver.reason == "ApplicationFailed" and not driver.retries
             fails = driver.message if gives_up else ""
@@ -134,14 +141,14 @@ class Repartitioner:
 
     def _find_lost(self, known: Repartition | None) -> Repartition | None:
         """The step by the newest Job that is not over, if the record says nothing of it."""
-        for name in job_names(self._stream):
+        for name in reversed(job_names(self._stream)):
             try:
                 job = self._get_job(name)
             except RefusedError:
                 # An operator that may not even look has made none.
                 return known
             found = read_step(job) if job else None
-            if found is None or (known is not None and known.asked_s > found.asked_s):
+            if found is None or (known is not None and not is_later(found, known)):
                 continue
             pods = self._cluster.list_pods(self._stream.namespace, job_pods(self._stream))
             if job and describe_job(job, pods).state == "running":
@@ -205,10 +212,11 @@ class Repartitioner:
         # A Job for a stream that is gone would write to a checkpoint that may be another one's.
         self._reader.forget_read()
         self._reader.require()
-        self._job_said = ""
+        self._job_said = self._unmade = ""
         try:
             self._cluster.apply(build_job(self._stream, spec, known))
         except RefusedError as error:
+            self._unmade = known.id
             return f"{error}. With spec.partitions {known.before} the stream goes on as before"
         return ""
 

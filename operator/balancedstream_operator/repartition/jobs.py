@@ -119,8 +119,12 @@ def build_job(stream: Stream, spec: StreamSpec, known: Repartition) -> Manifest:
 
 
 def _build_command(known: Repartition) -> list[str]:
-    wish = ["--undo"] if known.step == "undoing" else ["--partitions", str(known.wanted)]
-    return ["balancedstream", "repartition", *known.checkpoints, *wish]
+    # With its number, so that a pod that runs again undoes no change before this one.
+    undo = ["--undo"] if known.step == "undoing" else []
+    return [
+        *("balancedstream", "repartition", *known.checkpoints, *undo),
+        *("--partitions", str(known.wanted)),
+    ]
 
 
 def read_step(job: Mapping[str, Any]) -> Repartition | None:

@@ -20,6 +20,9 @@ STEPS = get_args(Step)
 DEAF_AFTER_S = 900.0
 """A driver that follows plans and has said nothing of a stop for so long does not know of stops."""
 
+AGAIN_AFTER_S = 300.0
+"""What is half done and cannot be undone is finished once more, so long after it was tried last."""
+
 WATCHED_S = 60.0
 """After its first batch, the driver is watched for so long."""
 
@@ -32,12 +35,12 @@ class Repartition:
         before: number of state partitions before.
         wanted: number that is asked for.
         step: what is done now, or how it ended.
-        asked_s: when it began, seconds since the Unix epoch.
+        asked_s: when it began, or was tried again, seconds since the Unix epoch.
         checkpoints: paths of the checkpoints, once the driver has told them.
         stopped_s: since when no query runs; None while they do.
         ran_s: when the first batch after it was seen; None before.
         rewritten: whether the state has the wanted number.
-        why: why it failed or was refused; empty if it was not.
+        why: why it failed or was refused; empty if it was not. Of one that is tried again, why.
     """
 
     before: int
@@ -113,6 +116,7 @@ class Sight:
         follows: whether a driver runs and follows plans.
         told: what the driver says of this stop; None if nothing.
         job: of the present step; None if there is none.
+        unmade: whether it is known that the Job was never made.
         fails: why the driver does not get to its first batch; empty if it may yet.
         ran_s: when the newest batch of a driver that runs ended, or that it waits for rows; None
             if neither was seen.
@@ -125,6 +129,7 @@ class Sight:
     follows: bool = False
     told: Stopped | None = None
     job: JobSeen | None = None
+    unmade: bool = False
     fails: str = ""
     ran_s: float | None = None
 
@@ -150,7 +155,7 @@ def advance(
         return _stop(known, sight, now_s)
     if known.step == "starting":
         return _start(known, sight, now_s)
-    return _rewrite(known, sight)
+    return _rewrite(known, sight, now_s)
 
 
 def _begin(
@@ -195,21 +200,35 @@ def _follow_spec(known: Repartition, sight: Sight) -> Repartition | None:
     return replace(known, wanted=sight.wanted)
 
 
-def _rewrite(known: Repartition, sight: Sight) -> Repartition | None:
+def _rewrite(known: Repartition, sight: Sight, now_s: float) -> Repartition | None:
     job = sight.job
     if job is None:
-        # Nothing was changed yet, so that another number may be asked for.
-        return _follow_spec(known, sight) if known.step == "rewriting" else known
+        return _await_job(known, sight)
     if job.state == "running":
         return known
     if known.step == "rewriting":
         if job.state == "succeeded":
-            return replace(known, step="starting", rewritten=True)
+            return replace(known, step="starting", rewritten=True, why="")
         return replace(known, step="undoing", why=job.said or "its Job failed, and said nothing")
-    if job.state == "succeeded" or not known.rewritten:
+    if job.state == "succeeded":
         return replace(known, step="starting", rewritten=False)
     why = f"{known.why.rstrip('.')}. It could not be undone: {job.said}"
-    return replace(known, step="starting", why=why)
+    if known.rewritten:
+        return replace(known, step="starting", why=why)
+    # No query starts on what is half done, so that only finishing it is left.
+    is_early = 0.0 <= now_s - known.asked_s < AGAIN_AFTER_S
+    return known if is_early else replace(known, step="rewriting", asked_s=now_s, why=why)
+
+
+def _await_job(known: Repartition, sight: Sight) -> Repartition | None:
+    """The step while there is no Job: none yet, or none any more."""
+    asked = _follow_spec(known, sight)
+    if known.step == "undoing" or known.why or asked == known:
+        return known
+    if sight.unmade:
+        return asked
+    why = "spec.partitions was changed before it was done"
+    return replace(known, step="undoing", why=why)
 
 
 def _start(known: Repartition, sight: Sight, now_s: float) -> Repartition:
@@ -227,6 +246,16 @@ def _start(known: Repartition, sight: Sight, now_s: float) -> Repartition:
     if known.ran_s is not None and 0.0 <= now_s - known.ran_s < WATCHED_S:
         return known
     return replace(known, step="failed" if known.why else "done")
+
+
+def is_later(found: Repartition, known: Repartition) -> bool:
+    """Whether a step comes after another one, of the same change or of a later one.
+
+    >>> known = Repartition(4, 16, "undoing", 5.0)
+    >>> is_later(replace(known, step="rewriting"), known), is_later(known, known)
+    (False, False)
+    """
+    return (found.asked_s, STEPS.index(found.step)) > (known.asked_s, STEPS.index(known.step))
 
 
 def describe(known: Repartition) -> str:
@@ -249,6 +278,8 @@ def describe(known: Repartition) -> str:
         "refused": f"refused: {known.why}{'' if known.why.endswith('.') else '.'} The stream runs "
         f"on with {known.before} state partitions. Another spec.partitions asks anew",
     }[known.step]
+    if known.step == "rewriting" and known.why:
+        said = f"it failed ({known.why}); the stream stands still, and a Job finishes it"
     if known.step == "starting" and known.why:
         said = f"it failed ({known.why}); the driver starts again with {known.present}"
     return f"{known.before} -> {known.wanted} state partitions: {said}"

@@ -185,29 +185,48 @@ def needs_repartition(found: Checkpoint) -> bool:
     return bool(found.operators)
 
 
-def check_undo(found: Checkpoint) -> None:
-    """Checks that the last repartition can be undone.
+def check_undo(found: Checkpoint, undone: int | None = None) -> bool:
+    """Whether there is a repartition to undo.
+
+    Args:
+        found: what there is.
+        undone: the number of the repartition that is meant, so that the same command again undoes
+            none before it; None for the last one, whatever its number.
 
     Raises:
-        RepartitionError: it cannot be done; the message says why, and what to do.
+        RepartitionError: it cannot be undone; the message says why, and what to do.
+
+    >>> conf = {PROVIDER: ROCKSDB, STRICT: "true"}
+    >>> done = Checkpoint(4, 4, conf, (), 6, 3, "2", (), True)
+    >>> check_undo(done), check_undo(done, 6), check_undo(done, 12)
+    (True, True, False)
     """
     stage = find_stage(found)
-    if stage not in {"half-done", "done"}:
+    is_repartition = stage in {"half-done", "done"}
+    if undone not in {None, found.partitions} and stage != "half-done":
+        return False
+    if not is_repartition or undone not in {None, found.partitions}:
         _refuse(
-            "--undo: the last batch of the checkpoint is none of a repartition. A repartition can "
-            "be undone only until the query commits its next batch; after it, repartition back"
+            f"--undo: the last batch of the checkpoint is none of a repartition{_name(undone)}. A "
+            "repartition can be undone only until the query commits its next batch; after it, "
+            "repartition back"
         )
-    if can_undo(found):
-        return
-    then = (
-        f"finish it with --partitions {found.partitions}, and repartition back"
-        if stage == "half-done"
-        else f"repartition back with --partitions {found.partitions_before}"
-    )
-    _refuse(
-        "--undo: the checkpoint has format 1, whose state files have no ids: files of the "
-        f"repartition would be taken for those of later batches, with wrong results. Instead {then}"
-    )
+    if not can_undo(found):
+        then = (
+            f"finish it with --partitions {found.partitions}, and repartition back"
+            if stage == "half-done"
+            else f"repartition back with --partitions {found.partitions_before}"
+        )
+        _refuse(
+            "--undo: the checkpoint has format 1, whose state files have no ids: files of the "
+            "repartition would be taken for those of later batches, with wrong results. Instead "
+            f"{then}"
+        )
+    return True
+
+
+def _name(undone: int | None) -> str:
+    return "" if undone is None else f" to {undone} state partitions"
 
 
 def can_undo(found: Checkpoint) -> bool:

@@ -53,7 +53,8 @@ class RepartitionOptions:
 
     Attributes:
         checkpoint: path, or URI that begins with `file:`.
-        partitions: the wanted number of state partitions; without effect for `undo`.
+        partitions: the wanted number of state partitions; for `undo`, the number of the repartition
+            that is meant, and 0 for the last one, whatever its number.
         sample_above_bytes: of state; None to compare all.
     """
 
@@ -81,7 +82,7 @@ def repartition(options: RepartitionOptions, sessions: Sessions = open_session) 
     with holding(path):
         found = read_checkpoint(path)
         if options.undo:
-            _undo(path, found, dry_run=options.dry_run)
+            _undo(path, found, options)
             return
         step = choose_step(found, options.partitions)
         for line in describe(path, found, options.partitions, step):
@@ -238,15 +239,20 @@ def _advise(path: Path, partitions: int) -> str:
     return "Nothing was changed."
 
 
-def _undo(path: Path, found: Checkpoint, *, dry_run: bool) -> None:
-    check_undo(found)
+def _undo(path: Path, found: Checkpoint, options: RepartitionOptions) -> None:
+    if not check_undo(found, options.partitions or None):
+        print(
+            f"{printable(str(path))}: there is nothing to undo: its last batch has "
+            f"{plural(found.partitions, 'state partition')}, not {options.partitions}."
+        )
+        return
     assert found.planned is not None  # noqa: S101 - `check_undo` refuses what has no batch
     line = (
         f"{printable(str(path))}: batch {found.planned}, with "
         f"{plural(found.partitions, 'state partition')}, "
     )
     then = f"the query goes on after batch {found.planned - 1}, with {found.partitions_before}"
-    if dry_run:
+    if options.dry_run:
         print(f"{line}would be removed; then {then}.")
         print("Nothing was changed (--dry-run).")
         return

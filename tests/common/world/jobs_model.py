@@ -25,6 +25,8 @@ class Jobs:
         count: of pods so far.
         partitions: of the checkpoint; 0 before the first driver.
         before: the number before the last change, while no batch has been committed since.
+        half: the number of a change that was begun and is not finished; 0 for none.
+        undoable: whether a change can be undone; of format 1 it cannot.
     """
 
     def __init__(self, world: World, chance: random.Random) -> None:
@@ -33,6 +35,8 @@ class Jobs:
         self.count = 0
         self.partitions = 0
         self.before = 0
+        self.half = 0
+        self.undoable = chance.random() < 0.7
         world.api.watch(self._note)
 
     def commit_batch(self) -> None:
@@ -40,7 +44,9 @@ class Jobs:
         self.before = 0
 
     def check_driver(self) -> None:
-        """No driver starts while a Job works on its checkpoint."""
+        """No driver starts while a Job works on its checkpoint, or on half of it."""
+        if self.half:
+            self._world.oracles.add("a driver starts on half of a checkpoint", str(self.half))
         at_work = [name for name, pod in self._list_pods() if is_at_work(pod) and _runs(pod)]
         if at_work:
             self._world.oracles.add("a driver starts beside a Job", str(at_work))
@@ -142,18 +148,33 @@ class Jobs:
 
     def _run(self, command: Sequence[str]) -> str:
         """What the command does; why it did not, or nothing."""
-        if self._chance.random() < self._world.weather.job_refusals:
-            return "the state is kept otherwise. Nothing was changed."
-        if "--undo" in command:
-            if not self.before:
-                return "--undo: there is nothing to undo. Nothing was changed."
-            self.partitions, self.before = self.before, 0
-            return ""
+        refuses = self._chance.random() < self._world.weather.job_refusals
         wanted = int(command[command.index("--partitions") + 1])
+        if "--undo" in command:
+            return self._undo(wanted, refuses=refuses)
+        if self.half and self.half != wanted:
+            return f"a repartition to {self.half} was begun. Nothing was changed."
         if wanted == self.partitions and not self.before:
             return f"the checkpoint has {wanted} already. Nothing was changed."
+        if refuses and self._chance.random() < 0.5:
+            self.half = wanted if wanted != self.partitions else 0
+            return "Spark did not finish. The repartition is half done."
+        if refuses:
+            return "the state is kept otherwise. Nothing was changed."
         if wanted != self.partitions:
-            self.before, self.partitions = self.partitions, wanted
+            self.before, self.partitions, self.half = self.partitions, wanted, 0
+        return ""
+
+    def _undo(self, wanted: int, *, refuses: bool) -> str:
+        if wanted != (self.half or self.partitions):
+            return f"another repartition was begun, to {self.half}." if self.half else ""
+        if not self.half and not self.before:
+            return "--undo: the query has committed a batch since. Nothing was changed."
+        if refuses or not self.undoable:
+            return "--undo: the checkpoint has format 1. Nothing was changed."
+        if not self.half:
+            self.partitions, self.before = self.before, 0
+        self.half = 0
         return ""
 
     def _find(self, name: str, uid: str) -> Manifest | None:

@@ -112,6 +112,17 @@ def test_undo_is_for_the_last_batch_and_for_format_2() -> None:
         check_undo(replace(HALF_DONE, format="1"))
 
 
+def test_undo_of_a_named_repartition_undoes_no_other_one() -> None:
+    assert check_undo(DONE, DONE.partitions)
+    assert check_undo(HALF_DONE, HALF_DONE.partitions)
+    for found in (PLAIN, DONE, replace(PLAIN, planned=None, committed=None)):
+        assert not check_undo(found, 99), "it was undone before, or never begun"
+    with pytest.raises(RepartitionError, match="is none of a repartition to 99 state partitions"):
+        check_undo(HALF_DONE, 99)
+    with pytest.raises(RepartitionError, match="until the query commits its next batch"):
+        check_undo(PLAIN, PLAIN.partitions)
+
+
 def test_format_1_can_be_undone_before_state_was_written_only() -> None:
     assert can_undo(replace(HALF_DONE, format="1", has_written=False))
     assert not can_undo(replace(HALF_DONE, format="1"))

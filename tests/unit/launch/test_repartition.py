@@ -121,6 +121,26 @@ def test_an_undo_says_where_the_query_goes_on(
     assert not (path / "commits/2").exists()
 
 
+def test_an_undo_with_a_number_may_be_typed_again_and_undoes_none_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_checkpoint(tmp_path / "checkpoint", (3, 6, 12))
+    command = ["repartition", str(path), "--undo", "--partitions", "12"]
+    assert main(command) == 0
+    before = read_tree(path)
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "there is nothing to undo: its last batch has 6" in capsys.readouterr().out
+    assert read_tree(path) == before
+
+
+def test_without_a_wish_the_command_names_both_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["repartition", str(tmp_path)]) == 2
+    assert "one of --partitions and --undo is needed" in capsys.readouterr().err
+
+
 def test_an_older_spark_is_refused_with_the_first_version_that_can() -> None:
     with pytest.raises(UnsupportedSparkError, match=r"needs Spark 4.2 or newer.*Spark 4.1.4"):
         traits.check_repartition("4.1.4")

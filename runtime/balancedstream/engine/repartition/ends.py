@@ -39,8 +39,11 @@ class QueryEnds:
     def find_checkpoints(self) -> tuple[str, ...]:
         """The checkpoints whose state a repartition would write anew.
 
+        A query that has begun no batch, as nothing has come yet, has no state: it takes the number
+        with which it starts next.
+
         Returns:
-            None of them before every query has committed a batch.
+            None of them before every query that has begun a batch has committed one.
 
         Raises:
             RepartitionError: it would be refused; the message says why.
@@ -48,15 +51,17 @@ class QueryEnds:
         """
         check_repartition(self._spark.version)
         locations = sorted(str(query.resolvedCheckpointRoot()) for query in self._list_queries())
-        paths = []
+        paths, waiting = [], False
         for location in locations:
             path = find_checkpoint(location)
             found = _read(path)
-            if found.committed is None:
+            if found.planned is None:
+                waiting = True
+            elif found.committed is None:
                 return ()
-            if needs_repartition(found):
+            elif needs_repartition(found):
                 paths.append(str(path))
-        if locations and not paths:
+        if locations and not paths and not waiting:
             message = "no query of this stream has state. Nothing was changed."
             raise RepartitionError(message)
         return tuple(paths)

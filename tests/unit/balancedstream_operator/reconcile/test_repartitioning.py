@@ -63,6 +63,26 @@ class Repartitioned(Scene):
             },
         }
 
+    def fail_driver(self) -> None:
+        """The driver ends again and again."""
+        self.start_driver()
+        ended = {"exitCode": 1, "message": "no"}
+        entry = {"name": "driver", "state": {"terminated": ended}, "restartCount": 9}
+        self.cluster.objects["Pod", POD]["status"] = {"containerStatuses": [entry]}
+
+    def begin_pod(self, key: tuple[str, str]) -> None:
+        """The pod of a Job runs."""
+        job = self.cluster.objects[key]
+        self.cluster.objects["Pod", f"{key[1]}-x"] = {
+            "metadata": {
+                "name": f"{key[1]}-x",
+                "namespace": "shop",
+                "labels": job["spec"]["template"]["metadata"]["labels"],
+                "ownerReferences": [{"uid": job["metadata"]["uid"]}],
+            },
+            "status": {"phase": "Running"},
+        }
+
     def run_again(self) -> Shown:
         """The driver starts, and its batches end for longer than it is watched."""
         self.start_driver()
@@ -158,8 +178,9 @@ def test_a_job_that_fails_is_undone_and_its_words_are_told() -> None:
     scene.end_job(JOB, "Failed", "batch 7 was begun and is not committed.")
     scene.run_pass()
     container = scene.cluster.objects[UNDO]["spec"]["template"]["spec"]["containers"][0]
-    assert container["args"] == ["balancedstream", "repartition", *PATHS, "--undo"]
-    scene.end_job(UNDO, "Failed", "there is nothing to undo.")
+    asked = ["--undo", "--partitions", "16"]
+    assert container["args"] == ["balancedstream", "repartition", *PATHS, *asked]
+    scene.end_job(UNDO, "Complete")
     done = scene.run_pass()
     assert (scene.replicas, done.status["partitions"]) == (1, 4)
     done = scene.run_again()
@@ -169,6 +190,36 @@ def test_a_job_that_fails_is_undone_and_its_words_are_told() -> None:
     count = len(scene.cluster.applied)
     scene.run_pass()
     assert [*filter(lambda name: "Job" in name, scene.cluster.applied[count:])] == []
+
+
+def test_another_operator_goes_on_undoing_what_it_finds_being_undone() -> None:
+    scene = Repartitioned()
+    scene.stop()
+    scene.end_job(JOB, "Complete")
+    scene.run_pass()
+    scene.fail_driver()
+    scene.run_pass()
+    assert scene.run_pass().status["repartition"]["step"] == "Undoing"
+    del scene.cluster.objects["Pod", POD]
+    scene.run_pass()
+    scene.begin_pod(UNDO)
+    scene.passes = scene.make_passes()
+    assert scene.run_pass().status["repartition"]["step"] == "Undoing"
+    scene.end_job(UNDO, "Complete")
+    assert scene.run_pass().status["partitions"] == 4
+
+
+def test_what_a_deleted_job_may_have_begun_is_undone_before_the_old_number_counts() -> None:
+    scene = Repartitioned()
+    scene.stop()
+    del scene.cluster.objects[JOB]
+    scene.resource["spec"]["partitions"] = 4
+    done = scene.run_pass()
+    assert (scene.replicas, done.status["repartition"]["step"]) == (0, "Undoing")
+    scene.run_pass()
+    scene.end_job(UNDO, "Complete")
+    done = scene.run_pass()
+    assert (scene.replicas, done.status["partitions"]) == (1, 4)
 
 
 def test_what_the_driver_refuses_leaves_it_alone() -> None:
@@ -371,6 +422,15 @@ def test_outside_of_a_period_and_too_near_to_its_end_an_approval_is_needed(
     scene.run_batches(BATCHES_UNTIL_DUE + 10)
     assert scene.partitions == 4
     assert scene.resource["status"]["proposal"]["id"] == "partitions-64"
+
+
+def test_nothing_is_carried_out_in_a_period_that_is_excluded_from_changes() -> None:
+    day = {"cron": "0 0 * * *", "durationSeconds": 86_400}
+    scene = Limited(schedule={"repartitions": [day], "excluded": []})
+    scene.run_batches(5)
+    scene.resource["spec"]["schedule"]["excluded"] = [day]
+    scene.run_batches(BATCHES_UNTIL_DUE + 10)
+    assert scene.partitions == 4
 
 
 def test_nothing_is_carried_out_in_a_period_while_the_stream_is_paused() -> None:

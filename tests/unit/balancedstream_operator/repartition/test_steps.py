@@ -10,6 +10,7 @@ import pytest
 
 from balancedstream.core.wire.stopping import Stop, Stopped
 from balancedstream_operator.repartition.steps import (
+    AGAIN_AFTER_S,
     DEAF_AFTER_S,
     WATCHED_S,
     JobSeen,
@@ -102,10 +103,22 @@ def test_a_driver_that_follows_plans_and_knows_no_stop_is_of_an_older_release() 
 def test_until_the_job_is_made_another_number_or_the_old_one_may_be_asked_for(
     known: Repartition,
 ) -> None:
-    assert go(known, wanted=4) is None
-    assert go(known, wanted=None) is None
-    assert go(known, wanted=8) == replace(known, wanted=8)
+    assert go(known, wanted=4, unmade=True) is None
+    assert go(known, wanted=None, unmade=True) is None
+    assert go(known, wanted=8, unmade=True) == replace(known, wanted=8)
     assert go(REWRITING, wanted=8, job=WORKS) == REWRITING
+
+
+@pytest.mark.parametrize("wanted", [4, 8, None])
+def test_what_a_job_may_have_begun_is_undone_before_another_number_counts(
+    wanted: int | None,
+) -> None:
+    known = go(REWRITING, wanted=wanted)
+    assert (step_of(known), known and known.holds_driver) == ("undoing", True)
+    assert go(known, wanted=wanted) == known
+    known = go(known, wanted=wanted, job=DONE)
+    assert (step_of(known), known and known.present) == ("starting", 4)
+    assert go(REWRITING) == REWRITING, "the same number: the Job is made again"
 
 
 def test_a_suspended_stream_is_not_being_stopped_but_goes_on_once_it_stands_still() -> None:
@@ -118,17 +131,34 @@ def test_a_job_that_fails_is_undone_and_the_stream_runs_as_before() -> None:
     known = go(REWRITING, job=BROKEN)
     assert step_of(known) == "undoing"
     assert go(known, job=WORKS) == known
-    for undone in (DONE, BROKEN):
-        known = go(replace(REWRITING, step="undoing", why="no RocksDB."), job=undone)
-        assert step_of(known) == "starting"
-        assert known is not None
-        assert (known.present, known.why) == (4, "no RocksDB.")
+    known = go(known, job=DONE)
+    assert step_of(known) == "starting"
+    assert known is not None
+    assert (known.present, known.why) == (4, "no RocksDB.")
     known = go(go(known, 300.0, ran_s=290.0), 300.0 + WATCHED_S, ran_s=290.0)
     assert step_of(known) == "failed"
     assert known is not None
     assert "The stream has 4 state partitions; the stream stood still for 160 s" in describe(known)
     assert go(known, 9000.0) == known, "no endless loop"
     assert go(known, wanted=4) is None
+
+
+def test_no_driver_starts_on_what_is_half_done_and_cannot_be_undone() -> None:
+    undoing = go(REWRITING, job=JobSeen("failed", "the disk is full."))
+    refused = JobSeen("failed", "format 1")
+    assert go(undoing, ASKED.asked_s + AGAIN_AFTER_S - 1.0, job=refused) == undoing
+    again_s = ASKED.asked_s + AGAIN_AFTER_S
+    again = go(undoing, again_s, job=refused)
+    assert again is not None
+    assert (again.step, again.asked_s, again.holds_driver) == ("rewriting", again_s, True)
+    assert "the disk is full. It could not be undone: format 1" in describe(again)
+    for wanted in (4, 16):
+        assert go(again, wanted=wanted) == again, "only what is finished can be gone back from"
+    failed = go(again, job=JobSeen("failed", "the disk is full."))
+    assert failed is not None
+    assert (failed.step, failed.why) == ("undoing", "the disk is full."), "it does not grow"
+    done = go(again, job=DONE)
+    assert done == replace(again, step="starting", rewritten=True, why="")
 
 
 def test_a_driver_that_does_not_start_with_it_is_undone_once() -> None:
