@@ -56,6 +56,10 @@ MAX_FAILURES = 5
 """After so many calls in a row that failed, the engine works no more. An event that cannot be
 handled does not count: what is odd about one query must not end the balancing of others."""
 
+PAUSE_S = 0.5
+"""Before the call after the first that failed, and twice as long after each that follows: what
+makes calls fail for a moment must not end balancing."""
+
 FIRST_LOCALITY_WAIT_S = 10.0
 MIN_LOCALITY_WAIT_S = 3.0
 MAX_LOCALITY_WAIT_S = 60.0
@@ -188,6 +192,8 @@ class Controller:
                         return
                     self._failures += 1
                     log.exception("Spark was not reached: balancing goes on with the next call")
+                    if self._failures < MAX_FAILURES:
+                        self._stopping.wait(PAUSE_S * 2 ** (self._failures - 1))
             log.error(
                 "balancing ended, because %d calls in a row failed: the job runs on "
                 "where its partitions are, and no data is at risk; mend the cause above, then "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ from balancedstream.engine.events import (
     QueryStarted,
     StatefulOperator,
 )
+from balancedstream.loop import controller as controllers
 from balancedstream.loop.controller import MAX_FAILURES, Controller
 from balancedstream.record.history import History
 from balancedstream.record.journal import Journal
@@ -38,6 +40,11 @@ from balancedstream.shuffling import collecting
 
 OPERATOR = StatefulOperator((0,), "StateStoreSave", 4)
 SKEWED_S = (4.0, 3.0, 0.5, 0.5)
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controllers, "PAUSE_S", 0.05)
 
 
 def batch(
@@ -483,21 +490,45 @@ class PausingEngine(ScriptedEngine):
         self.closed.set()
 
 
-def test_pauses_between_failures_do_not_hide_that_there_is_no_end_of_them(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    engine = PausingEngine([], {"a": 1, "b": 1})
+def run_until_closed(engine: PausingEngine) -> None:
+    """Runs a loop that nobody tells to stop: one that is told to ends at the first pause."""
     history = History(RunInfo("test", 1000.0, 2, "4.3.0", "3.11"))
     journal = Journal(history, RecordingSpectator(), Metrics(), lambda: engine.now_s)
     controller = Controller(engine, Policy(), journal, clock=lambda: engine.now_s)
     controller.start()
-    # A loop that is told to stop ends at the first pause.
     assert engine.closed.wait(30.0)
     controller.stop()
+
+
+def test_pauses_between_failures_do_not_hide_that_there_is_no_end_of_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run_until_closed(PausingEngine([], {"a": 1, "b": 1}))
     said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(said) == len(caplog.records) == MAX_FAILURES + 2
     assert said[0].startswith("q: BatchFinished cannot be handled")
     assert caplog.records[-1].getMessage().startswith("balancing ended")
+
+
+class ShortlyBrokenEngine(PausingEngine):
+    """Every call for an event fails for a moment; then the application ends."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.mended_s = time.monotonic() + 0.2
+
+    def wait(self, timeout_s: float) -> Event | None:
+        if time.monotonic() < self.mended_s:
+            raise OSError(errno.EIO, "broken")
+        return ApplicationEnded()
+
+
+def test_calls_that_fail_for_a_moment_only_do_not_end_balancing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run_until_closed(ShortlyBrokenEngine([], {"a": 1, "b": 1}))
+    assert caplog.records, "a call failed"
+    assert not [r for r in caplog.records if r.getMessage().startswith("balancing ended")]
 
 
 class OddMetrics(Metrics):
