@@ -359,7 +359,9 @@ def read_spec(manifest: object) -> StreamSpec:
     if spec.target_ref is not None:
         check_target(spec.target_ref)
         for path in find_beside_target(manifest, OF_THE_JOB):
-            refuse(f"spec.{path}", "with targetRef it is the application's own: set it there")
+            refuse(
+                f"spec.{path}", "with targetRef it is the application's own: it cannot be set here"
+            )
     else:
         _check_workload(spec, manifest)
     for label in spec.metrics.labels:

@@ -109,7 +109,7 @@ def refuse_beside_target(fields: Mapping[str, Schema]) -> list[Schema]:
     return [
         rule(
             f"!has(self.targetRef) || {_is_as_filled_in(f'self.{path}', schema.get('default'))}",
-            f"with targetRef, {path} is the application's own: set it there",
+            f"with targetRef, {path} is the application's own: it cannot be set here",
         )
         for path, schema in fields.items()
         # CRD rules cannot see into an object of any form; the operator itself refuses it.
