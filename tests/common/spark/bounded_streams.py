@@ -15,7 +15,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from balancedstream.engine.engine import SparkEngine
-from balancedstream.engine.events import BatchFinished, BatchPlanned, Event, RowsWaiting
+from balancedstream.engine.events import (
+    BatchFinished,
+    BatchPlanned,
+    Event,
+    QueryEnded,
+    RowsWaiting,
+)
 
 
 @dataclass
@@ -31,6 +37,7 @@ class Bounder:
         planned: the same, as they were planned.
         waiting: what its sources said between them.
         reasons: why no source took a bound.
+        errors: what ended it; a test may start it again.
     """
 
     engine: SparkEngine
@@ -41,12 +48,15 @@ class Bounder:
     planned: list[BatchPlanned] = field(default_factory=list)
     waiting: list[RowsWaiting] = field(default_factory=list)
     reasons: set[str] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)
 
     def read_until(self, is_over: Callable[[], bool], *, bounds: bool = True) -> None:
         """Goes on until it is over; fails if that never comes."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not is_over():
-            assert time.monotonic() < deadline_s, f"{self.query}: {self.finished[-3:]}"
+            assert time.monotonic() < deadline_s, (
+                f"{self.query}: {self.finished[-3:]} {self.errors}"
+            )
             event = self.engine.wait(0.5)
             self._take_in(event)
             if bounds and isinstance(event, BatchFinished) and event.query == self.query:
@@ -73,6 +83,8 @@ class Bounder:
                 self.planned.append(event)
             case RowsWaiting(query=self.query):
                 self.waiting.append(event)
+            case QueryEnded(query=self.query, error=str(error)):
+                self.errors.append(error)
 
 
 Begin = Callable[..., StreamingQuery]
