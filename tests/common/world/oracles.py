@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from balancedstream.core.periods import Period, find_exclusion
 from balancedstream.core.policy import ScalingPolicy
-from balancedstream.core.wire.objects import PLAN_KEY
+from balancedstream.core.wire.objects import PLAN_KEY, STOP_KEY
 from balancedstream.core.wire.plan import Answer, Plan, Stood, parse_plan
 from balancedstream.errors import BalancedStreamError
 from balancedstream_operator.api.annotations import read_requests
@@ -130,9 +130,10 @@ class Oracles:
         allowed = max((step.executors for step in steps), default=0)
         self._largest = max(self._largest, len(plan.executors), allowed)
         # What was lost is put back, whatever the bounds are by now, and of two operators one may
-        # know an older plan; the next plan heeds them.
+        # know an older plan; the next plan heeds them. While queries end, nothing else changes.
         if plan not in (old, *self._written):
-            self._check_bounds(plan, old)
+            if STOP_KEY not in manifest["data"]:
+                self._check_bounds(plan, old)
             self._written.append(plan)
 
     def _check_bounds(self, plan: Plan, old: Plan | None) -> None:
