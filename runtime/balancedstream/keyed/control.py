@@ -58,7 +58,7 @@ class KeyControl:
         self._exporting_batch = -1
         self._hot: dict[int, dict[tuple[str, int], float]] = {}
         self._handoffs: dict[int, tuple[int, float]] = {}
-        self._attempts: dict[tuple[int, int], set[int]] = {}
+        self._attempts: dict[tuple[str, int, int], set[int]] = {}
         self.reports: Accumulator[tuple[KeyReport, ...]] = context.accumulator(
             (), ReportParam(self._take)
         )
@@ -129,24 +129,34 @@ class KeyControl:
     def _take(self, report: KeyReport) -> None:
         """Adds the report of a successful task; called while Spark waits."""
         with self._lock:
-            if report["run"] != self._run_id:
-                self._begin(report)
+            place = report["run"], report["batch"], report["partition"]
+            # First of all: what fails below must not let another attempt pass for the only one.
+            attempts = self._attempts.setdefault(place, set())
+            attempts.add(report["attempt"])
+            try:
+                if report["run"] != self._run_id:
+                    self._begin(report)
+                self._take_export(report, is_first=len(attempts) == 1)
+            except OSError:
+                # An export that is lost costs a move. One that counts wrongly would cost state.
+                self._mailbox.discard_exports()
+                raise
             _controls[report["run"], self.operator.name] = self
-            batch, partition = report["batch"], report["partition"]
-            self._forget_before(batch - KEPT_BATCHES)
-            hot = self._hot.setdefault(batch, {})
-            for entry in parse_hot_keys(report["keys"]).top(HOTTEST_OF_TASK):
-                place = entry.key.decode(), partition
-                hot[place] = hot.get(place, 0.0) + entry.least
-            keys, spent_s = self._handoffs.get(batch, (0, 0.0))
-            self._handoffs[batch] = keys + report["handoffs"], spent_s + report["handoff_s"]
-            self._take_export(report, batch, partition)
+            self._forget_before(report["batch"] - KEPT_BATCHES)
+            self._add_measurements(report)
 
-    def _take_export(self, report: KeyReport, batch: int, partition: int) -> None:
+    def _add_measurements(self, report: KeyReport) -> None:
+        batch, partition = report["batch"], report["partition"]
+        hot = self._hot.setdefault(batch, {})
+        for entry in parse_hot_keys(report["keys"]).top(HOTTEST_OF_TASK):
+            place = entry.key.decode(), partition
+            hot[place] = hot.get(place, 0.0) + entry.least
+        keys, spent_s = self._handoffs.get(batch, (0, 0.0))
+        self._handoffs[batch] = keys + report["handoffs"], spent_s + report["handoff_s"]
+
+    def _take_export(self, report: KeyReport, *, is_first: bool) -> None:
         """If two attempts report one partition, neither counts: it is unknown which one stays."""
-        attempts = self._attempts.setdefault((batch, partition), set())
-        attempts.add(report["attempt"])
-        is_first = len(attempts) == 1
+        batch, partition = report["batch"], report["partition"]
         if batch < self._exporting_batch or ("file" not in report and is_first):
             return
         if batch > self._exporting_batch:
@@ -162,7 +172,7 @@ class KeyControl:
         for known in (self._hot, self._handoffs):
             for older in [b for b in known if b < batch]:
                 del known[older]
-        for place in [place for place in self._attempts if place[0] < batch]:
+        for place in [place for place in self._attempts if place[1] < batch]:
             del self._attempts[place]
 
     def _begin(self, report: KeyReport) -> None:
@@ -171,7 +181,8 @@ class KeyControl:
         self._exporting_batch = -1
         self._hot.clear()
         self._handoffs.clear()
-        self._attempts.clear()
+        for place in [place for place in self._attempts if place[0] != report["run"]]:
+            del self._attempts[place]
         self._mailbox.write_exports(())
         self._mailbox.write_checkpoint(self._checkpoint)
         # Last, so that the next report tries again what failed above.

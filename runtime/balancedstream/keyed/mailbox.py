@@ -8,6 +8,7 @@ are not flushed to disk: Spark waits while a task report is written.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -123,6 +124,10 @@ class Mailbox:
         """Takes the export of a partition back."""
         _append(self._exports, f"{json.dumps([partition])}\n".encode())
 
+    def discard_exports(self) -> None:
+        """Takes all exports back, also where nothing can be written any more."""
+        self._exports.unlink(missing_ok=True)
+
     def read_exports(self) -> tuple[Export, ...]:
         """The exports that were written last; none at first."""
         return self._read_once(self._exports, _parse_exports) or ()
@@ -162,7 +167,9 @@ def _find_version(path: Path) -> tuple[int, int, int] | None:
 
 def _append(path: Path, line: bytes) -> None:
     with path.open("ab", buffering=0) as file:
-        file.write(line)
+        if file.write(line) < len(line):
+            message = f"{path}: no room for a line"
+            raise OSError(errno.ENOSPC, message)
 
 
 def _format_export(export: Export) -> bytes:
@@ -175,11 +182,18 @@ def _parse_access(text: str) -> Access:
 
 
 def _parse_exports(text: str) -> tuple[Export, ...]:
-    """The last word on each partition: its export, or its number alone if it was withdrawn."""
+    """The last word on each partition: its export, or its number alone if it was withdrawn.
+
+    None of them counts if there is a line that nobody wrote as a whole: it may withdraw another.
+    """
     exports: dict[int, Export] = {}
     complete, _, _ = text.rpartition("\n")
-    for line in complete.splitlines():
-        match json.loads(line):
+    try:
+        told = [json.loads(line) for line in complete.splitlines()]
+    except ValueError:
+        return ()
+    for each in told:
+        match each:
             case [batch, partition, file, pieces]:
                 places = {key: (offset, size) for key, (offset, size) in pieces.items()}
                 exports[partition] = Export(batch, partition, file, places)

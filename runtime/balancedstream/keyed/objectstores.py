@@ -2,7 +2,8 @@
 
 The store is reached as Spark reaches it: by what the session tells Hadoop's file system of the same
 location. What the session leaves open is up to the cloud's own defaults, such as the role of a pod.
-Every write is one PUT of a whole file, which nobody sees before it is complete.
+An upload that fails may leave a part of a file, even after the next try has ended: so each try has
+a name of its own, and the name that is told is that of a complete one.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, BinaryIO, TypeVar
 
 from balancedstream.errors import CheckpointError
-from balancedstream.keyed.stores import MountedStore, Store, Upload
+from balancedstream.keyed.stores import MountedStore, Naming, Store, Upload
 from balancedstream.workers.names import find_folder
 
 PATIENCE_S = 60.0
@@ -74,7 +76,13 @@ HADOOP_PREFIXES = ("fs.s3a.bucket.", "fs.gs.", "fs.azure.account.", "fs.azure.sa
 
 _LOCATION = re.compile(r"(?P<scheme>[a-z][-+.a-z0-9]*)://(?P<authority>[^/]+)(?P<path>/.*)?", re.I)
 
-_AWS_HOST = re.compile(r"s3[.-](?:dualstack\.)?(?P<region>[a-z]+(?:-[a-z]+)+-[0-9])\.amazonaws\..*")
+_AWS_HOST = re.compile(r"(?:.*\.)?amazonaws\.com(?:\.cn)?(?::[0-9]+)?")
+_AWS_REGION = re.compile(r"\b[a-z]{2}(?:-[a-z]+)+-[0-9]\b")
+
+_SECRET = re.compile(
+    r"(?P<name>[?&/](?:sig|X-Amz-Signature|X-Amz-Security-Token)=)[^&\s'\"/]*", re.I
+)
+"""In the addresses that stores name in their errors."""
 
 _Answer = TypeVar("_Answer")
 
@@ -117,16 +125,16 @@ def open_store(checkpoint: str, access: Access) -> Store:
         return MountedStore(folder)
     opening = find_opening(checkpoint, access)
     # Not above: there are drivers without it, whose checkpoints are on mounted storage.
-    from pyarrow import __version__, fs  # noqa: PLC0415
+    from pyarrow import ArrowException, __version__, fs  # noqa: PLC0415
 
     try:
         system = getattr(fs, opening.system)(**opening.options)
     except (ImportError, TypeError) as error:
         why = f"pyarrow {__version__} has no such store, or not with these settings ({error})"
         raise _refuse(checkpoint, why, "install pyarrow 21 or newer") from error
-    except (OSError, ValueError) as error:
-        why = f"pyarrow cannot open it with the session's settings ({error})"
-        raise _refuse(checkpoint, why, "look at the settings of its file system") from error
+    except (OSError, ValueError, ArrowException) as error:
+        why = f"pyarrow cannot open it with the session's settings ({_hide(str(error))})"
+        raise _refuse(checkpoint, why, "look at the settings of its file system") from None
     return ObjectStore(checkpoint, system, opening.root)
 
 
@@ -184,18 +192,20 @@ class ObjectStore:
 
         return _persist(read)
 
-    def write(self, file: str, content: bytes) -> None:
+    def write(self, name: Naming, content: bytes) -> str:
         """As in `Store`."""
 
-        def write() -> None:
+        def write() -> str:
+            file = name()
             with self._system.open_output_stream(self._path(file)) as stream:
                 stream.write(content)
+            return file
 
-        _persist(write)
+        return _persist(write)
 
-    def create(self, file: str) -> Upload:
+    def create(self, name: Naming) -> Upload:
         """As in `Store`."""
-        return _SpooledUpload(lambda content: self._upload(file, content))
+        return _SpooledUpload(lambda content: self._upload(name, content))
 
     def list_files(self, folder: str) -> list[str]:
         """As in `Store`."""
@@ -207,15 +217,18 @@ class ObjectStore:
 
     def remove(self, file: str) -> None:
         """As in `Store`, but tried once: what stays is removed when the next batch is planned."""
-        self._system.delete_file(self._path(file))
+        with _as_os_errors():
+            self._system.delete_file(self._path(file))
 
-    def _upload(self, file: str, content: BinaryIO) -> None:
-        def upload() -> None:
+    def _upload(self, name: Naming, content: BinaryIO) -> str:
+        def upload() -> str:
             content.seek(0)
+            file = name()
             with self._system.open_output_stream(self._path(file)) as stream:
                 shutil.copyfileobj(content, stream, _SPOOLED_BYTES)
+            return file
 
-        _persist(upload)
+        return _persist(upload)
 
     def _path(self, file: str) -> str:
         return f"{self._root}/{file}"
@@ -224,7 +237,7 @@ class ObjectStore:
 class _SpooledUpload:
     """Uploads when it is closed, so that a task that is killed leaves nothing half uploaded."""
 
-    def __init__(self, upload: Callable[[BinaryIO], None]) -> None:
+    def __init__(self, upload: Callable[[BinaryIO], str]) -> None:
         self._upload = upload
         self._spool: Any = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115 - closed below
 
@@ -235,9 +248,9 @@ class _SpooledUpload:
     def write(self, content: bytes) -> None:
         self._spool.write(content)
 
-    def close(self) -> None:
+    def close(self) -> str:
         with self._spool:
-            self._upload(self._spool)
+            return self._upload(self._spool)
 
 
 def _persist(ask: Callable[[], _Answer]) -> _Answer:
@@ -251,16 +264,43 @@ def _persist(ask: Callable[[], _Answer]) -> _Answer:
     pause_s = _FIRST_PAUSE_S
     while True:
         try:
-            return ask()
+            with _as_os_errors():
+                return ask()
         except FileNotFoundError:
             raise
         except OSError as error:
             waited_s = time.monotonic() - began_s
             if waited_s >= PATIENCE_S or _IN_VAIN.search(str(error)):
                 message = f"{error}, and so for {waited_s:.0f} s"
-                raise OSError(message) from error
+                raise OSError(message) from None
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """What pyarrow raises, as an OSError that names no secret.
+
+    What Azure's and Google's libraries do not foresee is an ArrowException, and an address in an
+    error may have a signature. The error before is left out: people would read it in a traceback.
+    """
+    from pyarrow import ArrowException  # noqa: PLC0415 - as in `open_store`
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(_hide(str(error))) from None
+    except (OSError, ArrowException) as error:
+        raise OSError(_hide(str(error))) from None
+
+
+def _hide(text: str) -> str:
+    """A text without the signatures in its addresses.
+
+    >>> _hide("GET 'https://a.blob/c?se=1&sig=abc%3D&sv=2' failed")
+    "GET 'https://a.blob/c?se=1&sig=...&sv=2' failed"
+    """
+    return _SECRET.sub(r"\g<name>...", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +337,8 @@ def _open_s3(settings: _Settings, bucket: str, path: str) -> Opening:
     }
     scheme, _, host = find("endpoint").rpartition("://")
     of_aws = _AWS_HOST.fullmatch(host)
-    region = find("endpoint.region") or (of_aws["region"] if of_aws else "")
+    in_host = _AWS_REGION.search(host) if of_aws else None
+    region = find("endpoint.region") or (in_host[0] if in_host else "")
     if region and region != "sdk":
         options["region"] = region
     elif host and not of_aws and "AWS_REGION" not in os.environ:
@@ -378,9 +419,11 @@ def _open_azure(settings: _Settings, authority: str, path: str) -> Opening:
     if service != "core.windows.net":
         options["blob_storage_authority"] = f".blob.{service}"
         options["dfs_storage_authority"] = f".dfs.{service}"
+    sas = find("fs.azure.sas.fixed.token")
     keys = {
         "account_key": find("fs.azure.account.key"),
-        "sas_token": find("fs.azure.sas.fixed.token"),
+        # pyarrow appends it to addresses as it is; Hadoop takes it with and without the mark.
+        "sas_token": sas and f"?{sas.lstrip('?')}",
         "client_id": find("fs.azure.account.oauth2.client.id"),
         "client_secret": find("fs.azure.account.oauth2.client.secret"),
     }

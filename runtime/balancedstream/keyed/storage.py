@@ -165,11 +165,12 @@ class Home:
         Raises:
             CheckpointError: the storage cannot be reached.
         """
-        name = f"{epoch.number}-{uuid.uuid4().hex[:12]}.json"
-        file = f"{self._epochs}/{name}"
-        with self._reaching(file):
-            self._store.write(file, epoch.to_json().encode())
-        return name
+
+        def name() -> str:
+            return f"{self._epochs}/{epoch.number}-{uuid.uuid4().hex[:12]}.json"
+
+        with self._reaching(self._epochs):
+            return _find_name(self._store.write(name, epoch.to_json().encode()))
 
     def open_handoff(self, batch: int, partition: int, attempt: int) -> HandoffWriter:
         """A file for the state that one task attempt hands over.
@@ -177,12 +178,14 @@ class Home:
         Raises:
             CheckpointError: the storage cannot be reached.
         """
-        # Attempts are numbered by application, so a restarted one may use the same numbers.
-        name = f"{batch}-{partition}-{attempt}-{uuid.uuid4().hex[:12]}.state"
-        file = f"{self._handoffs}/{name}"
-        with self._reaching(file):
-            upload = self._store.create(file)
-        return HandoffWriter(name, upload, lambda: self._reaching(file))
+
+        def name() -> str:
+            # Attempts are numbered by application, so a restarted one may use the same numbers.
+            return f"{self._handoffs}/{batch}-{partition}-{attempt}-{uuid.uuid4().hex[:12]}.state"
+
+        with self._reaching(self._handoffs):
+            upload = self._store.create(name)
+        return HandoffWriter(upload, lambda: self._reaching(self._handoffs))
 
     def read_handoff(self, file: str, offset: int, state_bytes: int) -> bytes:
         """The state of one key in such a file.
@@ -305,12 +308,12 @@ class HandoffWriter:
     """Writes the states of keys to a file, one after the other.
 
     Attributes:
-        file: the file's name.
+        file: the file's name; empty before it is closed.
         pieces: key to (first byte, length).
     """
 
-    def __init__(self, file: str, upload: Upload, reaching: Reaching) -> None:
-        self.file = file
+    def __init__(self, upload: Upload, reaching: Reaching) -> None:
+        self.file = ""
         self.pieces: dict[str, tuple[int, int]] = {}
         self._upload = upload
         self._reaching = reaching
@@ -332,7 +335,12 @@ class HandoffWriter:
             CheckpointError: the storage cannot be reached.
         """
         with self._reaching():
-            self._upload.close()
+            self.file = _find_name(self._upload.close())
+
+
+def _find_name(file: str) -> str:
+    """The name of a file in its folder."""
+    return file.rpartition("/")[2]
 
 
 class BatchContext:

@@ -6,6 +6,7 @@ Object stores are in `objectstores`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -22,8 +23,12 @@ class Upload(Protocol):
     def write(self, content: bytes) -> None:
         """Appends to it."""
 
-    def close(self) -> None:
-        """Ends it; all of its content is on storage when this returns."""
+    def close(self) -> str:
+        """Ends it; the name of the file that has all of its content on storage by then."""
+
+
+Naming = Callable[[], str]
+"""Gives a file a name that no other has: a new one each time that a store is asked."""
 
 
 class Store(Protocol):
@@ -42,10 +47,10 @@ class Store(Protocol):
     def read_part(self, file: str, offset: int, size: int) -> bytes:
         """So many bytes of a file; fewer where it ends before."""
 
-    def write(self, file: str, content: bytes) -> None:
-        """A new file: it appears as a whole, and is on storage when this returns."""
+    def write(self, name: Naming, content: bytes) -> str:
+        """A new file, which is on storage when this returns its name."""
 
-    def create(self, file: str) -> Upload:
+    def create(self, name: Naming) -> Upload:
         """A new file that nobody reads before it is closed."""
 
     def list_files(self, folder: str) -> list[str]:
@@ -75,15 +80,18 @@ class MountedStore:
             stream.seek(offset)
             return stream.read(size)
 
-    def write(self, file: str, content: bytes) -> None:
+    def write(self, name: Naming, content: bytes) -> str:
         """As in `Store`."""
+        file = name()
         path = self._make_room(file)
         with draft(path.parent, content, durable=True) as complete:
             complete.replace(path)
+        return file
 
-    def create(self, file: str) -> Upload:
+    def create(self, name: Naming) -> Upload:
         """As in `Store`."""
-        return _DurableFile(self._make_room(file).open("xb"))
+        file = name()
+        return _DurableFile(file, self._make_room(file).open("xb"))
 
     def list_files(self, folder: str) -> list[str]:
         """As in `Store`."""
@@ -103,7 +111,8 @@ class MountedStore:
 
 
 class _DurableFile:
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, file: str, stream: BinaryIO) -> None:
+        self._file = file
         self._stream = stream
 
     def tell(self) -> int:
@@ -112,7 +121,8 @@ class _DurableFile:
     def write(self, content: bytes) -> None:
         self._stream.write(content)
 
-    def close(self) -> None:
+    def close(self) -> str:
         with self._stream:
             self._stream.flush()
             os.fsync(self._stream.fileno())
+        return self._file

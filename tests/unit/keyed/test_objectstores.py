@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 from unittest import mock
 
+import pyarrow
 import pytest
 from pyspark import cloudpickle
 
@@ -216,3 +218,94 @@ def test_who_may_not_is_told_at_once(clock: list[float], answer: str) -> None:
         objectstores._persist(failing)
     assert failing.asked == 1
     assert not clock
+
+
+def test_what_a_library_did_not_foresee_is_asked_again_as_well(clock: list[float]) -> None:
+    errors = [pyarrow.ArrowException("Check for Hierarchical Namespace support")] * 2
+
+    def ask() -> str:
+        if errors:
+            raise errors.pop()
+        return "answer"
+
+    assert objectstores._persist(ask) == "answer"
+    assert len(clock) == 2
+
+
+@pytest.mark.parametrize("mark", ["?", "&", "/"])
+def test_no_error_names_the_signature_of_an_address(clock: list[float], mark: str) -> None:
+    said = f"GetProperties failed for 'https://a.blob.core.windows.net/c/x{mark}sig=SECRET%3D'"
+    with pytest.raises(OSError, match="GetProperties") as failed:
+        objectstores._persist(Failing(10_000, said))
+    told = "".join(traceback.format_exception(failed.value))
+    assert "SECRET" not in told
+    assert "a.blob.core.windows.net/c/x" in told
+
+
+class Cutting:
+    """A file system that publishes what it got of an upload that failed."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.files: dict[str, bytes] = {}
+
+    def open_output_stream(self, path: str) -> Any:
+        return _Cut(self, path)
+
+
+class _Cut:
+    def __init__(self, system: Cutting, path: str) -> None:
+        self._system, self._path, self._content = system, path, b""
+
+    def __enter__(self) -> _Cut:
+        return self
+
+    def write(self, content: bytes) -> None:
+        if self._content and self._system.failures > 0:
+            self._system.failures -= 1
+            message = "SLOW_DOWN"
+            raise OSError(message)
+        self._content += content
+
+    def __exit__(self, *error: object) -> None:
+        self._system.files[self._path] = self._content
+
+
+def test_the_name_that_is_told_is_never_that_of_a_part(clock: list[float]) -> None:
+    system, names = Cutting(failures=2), iter("abc")
+    store = objectstores.ObjectStore("s3a://lake/clicks", system, "lake/clicks")
+    upload = store.create(lambda: next(names))
+    content = b"x" * (20 << 20)
+    upload.write(content)
+    assert upload.close() == "c"
+    sizes = {name: len(there) for name, there in system.files.items()}
+    assert sizes == {"lake/clicks/a": 8 << 20, "lake/clicks/b": 8 << 20, "lake/clicks/c": 20 << 20}
+
+
+@pytest.mark.parametrize("given", ["sv=1&sig=x", "?sv=1&sig=x"])
+def test_a_token_of_azure_may_be_written_with_and_without_its_mark(given: str) -> None:
+    access = Access(frozenset({("fs.azure.sas.fixed.token", given)}))
+    opening = objectstores.find_opening("abfss://c@acc.dfs.core.windows.net/a", access)
+    assert opening.options["sas_token"] == "?sv=1&sig=x"  # noqa: S105 - it opens nothing
+
+
+@pytest.mark.parametrize(
+    ("host", "region"),
+    [
+        ("s3.amazonaws.com", None),
+        ("s3.eu-west-1.amazonaws.com", "eu-west-1"),
+        ("s3-us-west-2.amazonaws.com", "us-west-2"),
+        ("s3.dualstack.ap-south-1.amazonaws.com", "ap-south-1"),
+        ("s3-fips.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+        ("s3.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+        ("bucket.vpce-1a2b-3c.s3.us-west-2.vpce.amazonaws.com", "us-west-2"),
+        ("minio.storage.svc:9000", "us-east-1"),
+        ("s3.eu-west-1.example.com", "us-east-1"),
+    ],
+)
+def test_awss_endpoints_say_their_region_or_leave_it_to_aws(
+    monkeypatch: pytest.MonkeyPatch, host: str, region: str | None
+) -> None:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    access = Access(frozenset({("fs.s3a.endpoint", f"https://{host}")}))
+    assert objectstores.find_opening("s3a://lake/a", access).options.get("region") == region

@@ -424,6 +424,18 @@ def test_exports_that_are_added_one_by_one_are_read_together(tmp_path: Path) -> 
     assert source.read_exports() == (second,)
 
 
+def test_a_line_that_was_written_in_part_counts_for_none_of_the_exports(tmp_path: Path) -> None:
+    driver, source = Mailbox(tmp_path), Mailbox(tmp_path)
+    driver.write_exports((Export(5, 0, "f", {}),))
+    with (tmp_path / "exports.jsonl").open("ab") as file:
+        file.write(b"[5, 2, ")
+    driver.withdraw_export(0)
+    assert source.read_exports() == (), "it may be the line that withdraws one"
+    driver.discard_exports()
+    driver.discard_exports()
+    assert source.read_exports() == ()
+
+
 def test_what_was_read_is_not_what_is_written_to(tmp_path: Path) -> None:
     mailbox = Mailbox(tmp_path)
     mailbox.write_exports((Export(5, 0, "f", {'"a"': (0, 9)}),))

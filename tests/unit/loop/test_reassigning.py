@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+from contextlib import nullcontext
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from keyed_stream import DE, FR, PARTITIONS, SHARE, Stream
@@ -13,6 +16,7 @@ from balancedstream.core.keys.hotkeys import HotKeySketch
 from balancedstream.core.keys.text import name_key
 from balancedstream.core.samples import KeySample
 from balancedstream.core.wire.plan import KeyPlacement, Plan
+from balancedstream.keyed import mailbox as mailboxes
 from balancedstream.keyed.mailbox import Mailbox
 from balancedstream.loop.reassigning import PATIENCE_BATCHES, SWITCH_BATCHES
 from balancedstream.metrics.exporter import Exporter
@@ -194,6 +198,31 @@ def test_of_a_partition_that_two_attempts_reported_no_state_counts(stream: Strea
     assert [export.pieces for export in mailbox.read_exports()] == [{DE: (0, 9)}]
     stream.control._take(report | {"attempt": 2, "file": "g"})
     assert mailbox.read_exports() == ()
+
+
+@pytest.mark.parametrize("fails", ["_append", "_write_whole"])
+def test_where_a_report_cannot_be_written_no_state_counts(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    report = {
+        "query": "q", "run": "r2", "checkpoint": str(stream.folder), "batch": 1, "partition": 0,
+        "keys": HotKeySketch(0.01).to_json(), "file": "f", "pieces": {DE: (0, 9)},
+        "handoffs": 1, "handoff_s": 0.25,
+    }  # fmt: skip
+    mailbox = Mailbox(stream.control.folder)
+    full = OSError(errno.ENOSPC, "no space")
+    reports = [report | {"attempt": 1}, report | {"attempt": 2, "file": "g"}]
+    # The second one withdraws; or the first one begins, and is lost.
+    failing = reports[1] if fails == "_append" else reports[0]
+    for each in reports:
+        with monkeypatch.context() as patched:
+            if each is failing:
+                patched.setattr(mailboxes, fails, mock.Mock(side_effect=full))
+            with pytest.raises(OSError, match="no space") if each is failing else nullcontext():
+                stream.control._take(each)
+    assert mailbox.read_exports() == ()
+    stream.control._take(report | {"partition": 1, "attempt": 3})
+    assert [export.partition for export in mailbox.read_exports()] == [1]
 
 
 def test_a_report_writes_its_own_export_however_many_others_there_are(stream: Stream) -> None:
