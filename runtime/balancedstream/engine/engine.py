@@ -29,6 +29,7 @@ from balancedstream.engine.events import (
     RowsWaiting,
     TaskFailed,
 )
+from balancedstream.engine.gone import GoneExecutors
 from balancedstream.engine.jvm.listener import introduce_executors
 from balancedstream.engine.measuring.batches import QueryRun
 from balancedstream.engine.measuring.losses import find_loss
@@ -81,6 +82,7 @@ class SparkEngine:
         self.capabilities: Capabilities = check_capabilities(spark, acts=acts)
         self._listener: Any = self.capabilities.listener
         self._ends = QueryEnds(spark)
+        self._gone = GoneExecutors(spark)
         self._warm_up = WarmUp(spark, self.capabilities.rows, self._tell_warm)
 
     def executors(self) -> dict[str, int]:
@@ -404,6 +406,7 @@ class SparkEngine:
                 self._cores.pop(executor, None)
                 self._draining.discard(executor)
                 self._cold.discard(executor)
+                self._gone.watch()
                 return ExecutorRemoved(executor, event["reason"], find_loss(event["reason"]))
 
     def _start_query(self, event: dict[str, Any]) -> QueryStarted:
@@ -447,6 +450,7 @@ class SparkEngine:
     def _finish_batch(self, event: dict[str, Any]) -> BatchFinished:
         if not event["knows_all_executors"]:
             introduce_executors(self._spark, self._listener)
+        self._gone.forget()
         progress = event["progress"]
         label = self._labels.find(progress["id"], progress["name"])
         run = self._queries.get(event["run"])

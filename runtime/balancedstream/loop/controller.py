@@ -65,9 +65,10 @@ MIN_LOCALITY_WAIT_S = 3.0
 MAX_LOCALITY_WAIT_S = 60.0
 LOCALITY_WAIT_BATCHES = 3
 RECENT_BATCHES = 5
-"""A task waits three usual batches for the executor that holds its state: a busy executor is worth
-the wait, one that died in the middle of a batch is not. Usual is the median of the recent batches;
-their maximum would be the first batch, or one that lost an executor.
+"""A task waits as long as tasks run in three usual batches for the executor that holds its state: a
+busy executor is worth the wait, one that died in the middle of a batch is not. Usual is the median
+of the recent batches; their maximum would be the first batch, or one that lost an executor. Time
+in which no task ran does not count: tasks may have waited then, and would wait longer for it.
 
 The wait is Spark's only one, so stateless tasks that prefer an executor wait as long as that (those
 of Kafka's partitions since Spark 4.1, and of cached data). Spark reads it when it makes a stage's
@@ -137,7 +138,7 @@ class Controller:
         self._acts = "auto" in {policy.balance.mode, policy.scaling.mode}
         self._in_cluster = plans is not None
         self._clock = clock
-        self._durations_s: dict[str, deque[float]] = {}
+        self._ran_s: dict[str, deque[float]] = {}
         self._memory = MemoryHistory()
         self._seen_queries: set[str] = set()
         self._warned: set[str] = set()
@@ -328,8 +329,8 @@ class Controller:
             return
         self._warn_of_store(event)
         self._warn_of_merged(event)
-        recent = self._durations_s.setdefault(event.query, deque(maxlen=RECENT_BATCHES))
-        recent.append(event.sample.duration_s)
+        recent = self._ran_s.setdefault(event.query, deque(maxlen=RECENT_BATCHES))
+        recent.append(event.sample.duration_s - event.sample.gaps_s)
         self._is_shared = False
         if self._policy.balance.mode == "auto" and not self._is_real_time:
             self._follow_batch_time()
@@ -354,7 +355,7 @@ class Controller:
     def _end_query(self, query: str, error: str | None) -> None:
         if error:
             self._journal.note(f"{query} failed: {name_cause(error)}")
-        self._durations_s.pop(query, None)
+        self._ran_s.pop(query, None)
         self._memory = self._memory.end_query(query)
         self._realizer.end_query(query)
         self._planner.end_query(query)
@@ -421,7 +422,7 @@ class Controller:
     def _follow_batch_time(self) -> None:
         # Spark has one wait for all queries: too long for a short one costs it only where an
         # executor is busy, too short for a long one moves its state.
-        usual_s = max(statistics.median(recent) for recent in self._durations_s.values())
+        usual_s = max(statistics.median(recent) for recent in self._ran_s.values())
         wait_s = LOCALITY_WAIT_BATCHES * usual_s
         self._engine.set_locality_wait_s(min(max(wait_s, MIN_LOCALITY_WAIT_S), MAX_LOCALITY_WAIT_S))
 

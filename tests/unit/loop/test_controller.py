@@ -341,6 +341,12 @@ def test_a_task_waits_for_its_executor_by_usual_batches_not_by_the_first_one() -
     assert engine.wait_s == 15.0
 
 
+def test_a_batch_that_waited_long_makes_the_next_one_wait_no_longer() -> None:
+    waited = [batch(n, ALL_ON_A, SKEWED_S, duration_s=65.0) for n in range(9)]
+    engine, _, _ = run([replace(e, sample=replace(e.sample, gaps_s=60.0)) for e in waited])
+    assert engine.wait_s == 15.0
+
+
 def test_the_query_with_the_longest_batches_sets_the_wait_as_long_as_it_runs() -> None:
     def take(number: int, query: str, duration_s: float) -> BatchFinished:
         return batch(number, ALL_ON_A, SKEWED_S, duration_s=duration_s, query=query)
