@@ -56,7 +56,9 @@ def find_event_log(path: Path) -> EventLog:
 
 
 def _find_rolled(folder: Path) -> EventLog:
-    names = [file for file in folder.iterdir() if file.is_file()]
+    # A compact file that is not complete repeats what the files before it still say.
+    unfinished = f"{_COMPACT}{RUNNING}"
+    names = [f for f in folder.iterdir() if f.is_file() and not f.name.endswith(unfinished)]
     found = [(int(match[1]), file) for file in names if (match := _PART.fullmatch(file.name))]
     if not found:
         message = (

@@ -201,8 +201,7 @@ class _Reader:
         told = event.get("Properties") or {}
         number = told.get("streaming.sql.batchId")
         run_id = self._run_of_query.get(told.get("sql.streaming.queryId", ""))
-        # Of a query that started before the log, only the job group says; users may set it too.
-        run_id = run_id or told.get("spark.jobGroup.id")
+        # Of a query that started before the log, its first batch here, or the metrics of its tasks.
         batch = BatchId(run_id, int(number)) if number is not None and run_id is not None else None
         self._stages.start_job(event, batch)
 
@@ -257,7 +256,9 @@ class _Reader:
 
     def _finish_batch(self, progress: Mapping[str, Any]) -> None:
         run_id, number = _read_name(progress["runId"]), progress["batchId"]
-        run = self._find_run(_read_name(progress["id"]), run_id, progress.get("name"))
+        query_id = _read_name(progress["id"])
+        self._run_of_query[query_id] = run_id
+        run = self._find_run(query_id, run_id, progress.get("name"))
         batch = BatchId(run_id, number)
         if run_id in self._plans.real_time:
             # The time of its tasks is that of the batch, and says nothing of their load.

@@ -67,3 +67,8 @@ def test_a_folder_without_events_is_refused_with_what_to_name(tmp_path: Path) ->
 def test_a_file_that_is_not_there_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot be read"):
         find_event_log(tmp_path / name)
+
+
+def test_a_compact_file_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    log = roll(tmp_path, f"events_1_{APP}", f"events_2_{APP}", f"events_2_{APP}.compact.inprogress")
+    assert names_of(log) == [f"events_1_{APP}", f"events_2_{APP}"]

@@ -315,3 +315,17 @@ def test_a_query_in_real_time_mode_is_left_out_with_a_sentence(tmp_path: Path) -
     finding = read(LOGS / "grown.zstd")
     finding.real_time.add("live")
     assert "note: query live runs in Real-Time Mode and is left out" in describe(finding)
+
+
+def test_a_log_that_begins_in_the_middle_is_read_whatever_job_group_the_user_has_set(
+    tmp_path: Path,
+) -> None:
+    def regroup(line: bytes) -> bytes:
+        event = json.loads(line)
+        if event["Event"].endswith("JobStart"):
+            event["Properties"]["spark.jobGroup.id"] = "etl"
+        return json.dumps(event).encode()
+
+    kept = [line for line in LINES if b"QueryStartedEvent" not in line[:120]]
+    grouped = read(write(tmp_path, b"\n".join(map(regroup, kept))))
+    assert figures_of(grouped) == figures_of(read(LOGS / f"grown.{CODECS[0]}"))

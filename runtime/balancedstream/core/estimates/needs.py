@@ -35,7 +35,8 @@ def find_needed(
     Args:
         demands: of all queries.
         executors: that were there, id to cores.
-        since_s: the highest rate after this time counts, in seconds since the Unix epoch.
+        since_s: the highest rate after this time counts, in seconds since the Unix epoch, and the
+            last one that is known: batches may be longer than what is asked about.
 
     >>> find_needed([], {"a": 1}, 0.0) is None
     True
@@ -44,7 +45,11 @@ def find_needed(
         return None
     cores = sum(executors.values()) / len(executors)
     most = SCALE_OUT_FACTOR * len(executors)
-    rates = {d.query: MIN_ROOM * d.arrivals.find_peak(d.interval_s, since_s) for d in demands}
+    rates = {
+        d.query: MIN_ROOM
+        * max(d.arrivals.rate(d.interval_s), d.arrivals.find_peak(d.interval_s, since_s))
+        for d in demands
+    }
     allowed = {
         d.query: max(d.objective_s, AS_GOOD * d.steady(most * cores, rates[d.query]))
         for d in demands

@@ -109,3 +109,21 @@ def test_memory_does_not_grow_with_the_batches() -> None:
     assert len(recent.batches) == len(recent.stages) == 60
     assert len(recent.tasks) == Policy().window.batches
     assert len(application.queries["q"].hours) == 2
+
+
+@pytest.mark.parametrize(("every_s", "lasts_s"), [(600.0, 400.0), (300.0, 250.0), (420.0, 400.0)])
+def test_batches_longer_than_what_is_looked_at_need_what_they_need(
+    every_s: float, lasts_s: float
+) -> None:
+    application = start("abcd")
+    for number in range(12):
+        at_s = NOON_S + every_s * number + lasts_s
+        busy_s = dict.fromkeys("abcd", 0.97 * lasts_s)
+        stage = StageSample("q", number, "source", at_s, 64, 0.06 * lasts_s, busy_s)
+        interval_s = every_s if number else None
+        batch = BatchSample("q", number, at_s, lasts_s, 1000, interval_s, 0.0)
+        application.take(batch, (), (stage,), new_run=number == 0)
+    application.end(NOON_S + 12 * every_s)
+    use = application.fleet.use
+    assert use.judged_s > 0.0
+    assert use.needed_s >= 0.6 * use.judged_s
