@@ -61,7 +61,7 @@ def bound_rows(
         return "the query does not run"
     try:
         sources = find_bounded(query, backlog, bytes_too=bytes_too)
-        wanted = share_rows(rows, sources, backlog.waiting)
+        wanted = share_rows(rows, sources, backlog.waiting, backlog.rows_read)
     except UnboundedError as reason:
         listener.giveLimitsBack(run_id)
         return str(reason)
@@ -108,30 +108,41 @@ def find_bounded(
 
 
 def share_rows(
-    rows: float, sources: Sequence[BoundedSource], waiting: Mapping[int, float]
+    rows: float,
+    sources: Sequence[BoundedSource],
+    waiting: Mapping[int, float],
+    read: Mapping[int, float],
 ) -> dict[int, str]:
     """The bound of each source, by its number, as `Admission.java` reads it.
 
-    Sources share the rows by what waits at each, so that they catch up at the same time. A batch
+    Sources share the rows by what waits at each, so that they catch up at the same time. Where one
+    does not tell, or nothing waits, they share them as the rows of the last batches came. A batch
     always gets on: each source may give at least one row or one file.
+
+    Args:
+        rows: that a batch may read.
+        sources: that take a bound.
+        waiting: rows that wait, by number of the source; others are unknown.
+        read: rows of the last batches, likewise.
 
     Raises:
         UnboundedError: of a source of files nobody knows yet how many rows they hold.
 
     >>> limits = SourceLimits("Mine", {})
     >>> sources = [BoundedSource(n, "rows", limits, None) for n in range(2)]
-    >>> share_rows(100, sources, {0: 300.0, 1: 100.0})
+    >>> share_rows(100, sources, {0: 300.0, 1: 100.0}, {})
     {0: 'rows:75', 1: 'rows:25'}
-    >>> share_rows(100, sources, {0: 300.0})
-    {0: 'rows:50', 1: 'rows:50'}
+    >>> share_rows(100, sources, {0: 300.0}, {0: 95.0, 1: 5.0})
+    {0: 'rows:95', 1: 'rows:5'}
     """
-    known = [waiting.get(source.number) for source in sources]
-    waits = [count for count in known if count is not None]
-    if len(waits) < len(sources) or not sum(waits):
-        waits = [1.0] * len(sources)
+    parts = [1.0] * len(sources)
+    for told in (read, waiting):
+        known = [told[source.number] for source in sources if source.number in told]
+        if len(known) == len(sources) and sum(known):
+            parts = known
     bounds = {}
-    for source, wait in zip(sources, waits, strict=True):
-        share = rows * wait / sum(waits)
+    for source, part in zip(sources, parts, strict=True):
+        share = rows * part / sum(parts)
         if source.unit in {"files", "bytes"}:
             converted = source.kind.convert(share, source.unit) if source.kind else None
             if converted is None:

@@ -24,7 +24,7 @@ class Admission:
         self._journal = journal
         self._mode = mode
         self._bounds: dict[str, float] = {}
-        self._refused: set[str] = set()
+        self._refused: dict[str, str] = {}
         self._told: set[str] = set()
 
     @property
@@ -39,11 +39,16 @@ class Admission:
             bounds: query to the rows that its next batch should have at most; other queries are
                 not bounded any more.
         """
+        taken = dict(bounds)
         for query, rows in bounds.items() if self._mode == "auto" else ():
-            if query not in self._refused and (why := self._realizer.bound(query, rows)):
-                self._refused.add(query)
+            # Asked each time: a folder without a row so far may have some by now.
+            why = self._realizer.bound(query, rows)
+            if why and self._refused.get(query) != why:
+                self._refused[query] = why
                 self._journal.note(f"{query}: its batches are not bounded: {why}")
-        self._bounds = {q: rows for q, rows in bounds.items() if q not in self._refused}
+            if why:
+                del taken[query]
+        self._bounds = taken
 
     def see(self, event: BatchPlanned) -> None:
         """Says once for each time that it falls behind that a query is bounded, or would be."""
@@ -64,5 +69,5 @@ class Admission:
     def end_query(self, query: str) -> None:
         """Forgets a query that is over."""
         self._bounds.pop(query, None)
-        self._refused.discard(query)
+        self._refused.pop(query, None)
         self._told.discard(query)

@@ -133,7 +133,7 @@ def rows_of(*numbers: int) -> list[BoundedSource]:
 def test_a_bound_always_lets_a_batch_get_on_and_is_shared_in_full(
     rows: float, waiting: dict[int, float], sources: int
 ) -> None:
-    shares = share_rows(rows, rows_of(*range(sources)), waiting)
+    shares = share_rows(rows, rows_of(*range(sources)), waiting, {})
     counts = [int(share.removeprefix("rows:")) for share in shares.values()]
     assert min(counts) >= 1
     assert sum(counts) <= rows * (1 + 1e-9) + sources
@@ -142,8 +142,8 @@ def test_a_bound_always_lets_a_batch_get_on_and_is_shared_in_full(
 def test_a_python_source_gets_no_more_than_its_own_limit() -> None:
     limits = SourceLimits(READER, {PYTHON: python_limit(max_rows=500, _type="ReadMaxRows")[1]})
     reader = BoundedSource(0, "python", limits, None)
-    assert share_rows(900, [reader], {}) == {0: "python:500"}
-    assert share_rows(90, [reader], {}) == {0: "python:90"}
+    assert share_rows(900, [reader], {}, {}) == {0: "python:500"}
+    assert share_rows(90, [reader], {}, {}) == {0: "python:90"}
 
 
 def folder_row(
@@ -253,3 +253,14 @@ def test_offsets_that_cannot_be_read_leave_the_rows_unknown(offsets: list[Any]) 
     rows = [kafka_row(0, 1, 2) | {"end": json.dumps(offset)} for offset in offsets]
     planned = Backlog("q").plan(rows)
     assert planned.rows is None or planned.rows >= 0
+
+
+def test_beside_a_source_that_does_not_tell_a_large_one_does_not_starve() -> None:
+    backlog = Backlog("q")
+    left = 0.0
+    for _ in range(50):
+        share = share_rows(125, rows_of(0, 1), {0: left}, backlog.rows_read)
+        given = min(left + 95.0, int(share[0].removeprefix("rows:")))
+        left += 95.0 - given
+        backlog.count([{"description": "x", "rows": int(given)}, {"description": "y", "rows": 5}])
+    assert left < 95.0

@@ -161,7 +161,14 @@ def test_where_admission_acts_each_batch_is_bounded_to_half_the_objective() -> N
 def test_a_source_that_takes_no_bound_is_said_once_and_left_alone() -> None:
     scene = Scene(ACTS, refusal="rate takes none")
     assert scene.view.notes == ["q: its batches are not bounded: rate takes none"]
-    assert len(scene.bounds) == 1
+
+
+def test_a_source_that_takes_no_bound_yet_gets_one_once_it_does() -> None:
+    scene = Scene(ACTS, refusal="how many rows its files hold is not known yet")
+    assert scene.decider._admission.bounded == ()
+    scene.refusal = ""
+    scene.finish_batch(10)
+    assert scene.decider._admission.bounded == ("q",)
 
 
 def test_where_admission_is_off_nothing_is_said_or_bounded() -> None:

@@ -164,13 +164,20 @@ class Demand:
     def bound(self, cores: float, joined_in_s: float = 0.0) -> float:
         """Rows that the next batch should have at most: half the objective's, or until a join.
 
+        Never so few that batches of them would fall behind what comes, where larger ones would not:
+        the larger a batch, the less of it is fixed.
+
         Args:
             cores: of the executors that are there.
             joined_in_s: when those that were asked for are there; 0 if none is missing.
         """
-        slots = self.slots(cores)
-        seconds = max(_BOUND_PART * self.objective_s, joined_in_s)
-        return self.cost.rows_in(max(seconds, 2.0 * self.cost.last(0.0, slots)), slots)
+        slots, rate = self.slots(cores), self.foreseen.rate
+        empty_s, filled = self.cost.last(0.0, slots), rate * self.cost.last_per_row(slots)
+        seconds = max(_BOUND_PART * self.objective_s, joined_in_s, 2.0 * empty_s)
+        keeps_up = 0.0
+        if (self.cost.scatter or 1.0) * filled < _OVERLOAD:
+            keeps_up = rate * max(self.trigger_s, empty_s / (1.0 - filled))
+        return max(self.cost.rows_in(seconds, slots), keeps_up)
 
     def foresee_growth(self, cores: float, then: float) -> float:
         """Busy seconds of the next batch over those of the last one.

@@ -36,6 +36,9 @@ NEGLIGIBLE = 0.01
 """A batch's rows are known although a source does not tell its own, if those were so small a part
 of the last one. `balanced(...)` has such a source."""
 
+_FADES = 0.9
+"""What a batch read counts so much one batch later."""
+
 T = TypeVar("T")
 
 
@@ -48,6 +51,7 @@ class Backlog:
 
     Attributes:
         waiting: rows that wait by number of the source, as they were last told; others are unknown.
+        rows_read: rows of the last batches by number of the source, those of the last one most.
 
     >>> Backlog("clicks").count([{"description": "RateStreamV2[1]", "rows": 5}])
     """
@@ -59,6 +63,7 @@ class Backlog:
         self._odd: set[int] = set()
         self._read: dict[int, int] = {}
         self.waiting: dict[int, float] = {}
+        self.rows_read: dict[int, float] = {}
 
     def count(self, sources: Sequence[Mapping[str, Any]]) -> float | None:
         """Rows that wait after a batch at all sources that tell; None if none does.
@@ -67,6 +72,8 @@ class Backlog:
             sources: as `BatchProgress.java` writes them, in the order of Spark.
         """
         self._read = {number: row["rows"] for number, row in enumerate(sources)}
+        for number, rows in self._read.items():
+            self.rows_read[number] = rows + _FADES * self.rows_read.get(number, 0.0)
         self.waiting.clear()
         for number, row in enumerate(sources):
             self._note(number, self._ask(number, row, lambda kind, source: kind.count(source)))

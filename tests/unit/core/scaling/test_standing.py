@@ -14,7 +14,7 @@ from balancedstream.core.policy import AdmissionPolicy, Policy, ScalingPolicy, S
 from balancedstream.core.samples import BatchSample
 from balancedstream.core.scaling.arrivals import Arrivals, Forecast
 from balancedstream.core.scaling.costs import QueryCost, StageCost
-from balancedstream.core.scaling.demand import Demand
+from balancedstream.core.scaling.demand import OVERLOAD_S, Demand
 from balancedstream.core.scaling.executors import ScalingDecision
 from balancedstream.core.scaling.standing import (
     describe_standing,
@@ -162,3 +162,22 @@ def test_a_plan_is_made_anew_for_bounds_that_come_or_go_or_change_much() -> None
     assert not says_the_same(bound(700.0), bound(1000.0))
     assert not says_the_same(bound(None), bound(1000.0))
     assert describe_standing(bound(1000.0)) == "q: batches of at most 1,000 rows on 2"
+
+
+@given(
+    st.floats(0.0, 30.0),
+    st.floats(0.001, 0.1),
+    st.floats(1.0, 1e4),
+    st.integers(1, 12),
+    st.sampled_from([0.0, 1.0, 10.0, 60.0]),
+)
+def test_a_bound_lets_in_what_comes_wherever_batches_without_one_would_keep_up(
+    fixed_s: float, row_s: float, rate: float, cores: int, trigger_s: float
+) -> None:
+    cost = QueryCost(fixed_s, row_s, {"gaps": 0.5}, {"source": StageCost(1.0, 64, 0.02)})
+    objective_s = 2.5 * (trigger_s or 10.0)
+    query = replace(demand(rate=rate), cost=cost, trigger_s=trigger_s, objective_s=objective_s)
+    assume(query.steady(cores, rate) < OVERLOAD_S)
+    rows = query.bound(cores)
+    lasts_s = max(trigger_s, cost.last(rows, cores))
+    assert rows / lasts_s >= 0.999 * rate
