@@ -142,12 +142,7 @@ def heed_clock(record: Record, now_s: float) -> Record:
     >>> heed_clock(Record(8, planned_s=7200.0), 60.0).planned_s
     60.0
     """
-    scale_out, scaled_at_s = record.past.scale_out, record.past.scaled_at_s
-    if scale_out is not None:
-        scale_out = replace(scale_out, at_s=min(scale_out.at_s, now_s))
-    if scaled_at_s is not None:
-        scaled_at_s = min(scaled_at_s, now_s)
-    past = replace(record.past, scale_out=scale_out, scaled_at_s=scaled_at_s)
+    past = record.past.set_back(now_s)
     return replace(record, planned_s=min(record.planned_s, now_s), past=past)
 
 

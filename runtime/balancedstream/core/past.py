@@ -132,6 +132,19 @@ class Past:
             starting=count > before or (past.starting and not changed),
         )
 
+    def set_back(self, now_s: float) -> Past:
+        """With nothing that is still to come, after the clock was set back.
+
+        >>> Past(scaled_at_s=90.0).set_back(50.0).scaled_at_s
+        50.0
+        """
+        scale_out, scaled_at_s = self.scale_out, self.scaled_at_s
+        if scale_out is not None:
+            scale_out = replace(scale_out, at_s=min(scale_out.at_s, now_s))
+        if scaled_at_s is not None:
+            scaled_at_s = min(scaled_at_s, now_s)
+        return replace(self, scale_out=scale_out, scaled_at_s=scaled_at_s)
+
     def stand(self, executors: int, at_s: float) -> Past:
         """With executors that a driver added by itself, under a standing plan.
 

@@ -47,6 +47,10 @@ FORESEE_EVERY_S = 0.9
 each: with twenty queries the driver's Python would have time for nothing else."""
 
 
+CLOCK_SLACK_S = 5.0
+"""What ended later than this from now ended before the clock was set back."""
+
+
 class Decider:
     """Decides after each batch, on the measurements of the last ones.
 
@@ -274,7 +278,23 @@ class Decider:
         self._tasks = [t for t in self._tasks if t.query != query or t.batch >= batch]
         self._keys = [k for k in self._keys if k.query != query or k.batch >= batch]
 
+    def _forget_future(self, now_s: float) -> None:
+        """Drops what has times that are still to come: it would count as the newest until then."""
+        latest_s = now_s + CLOCK_SLACK_S
+        if all(batch.finished_s <= latest_s for batch in self._batches):
+            return
+        self._tasks = [task for task in self._tasks if task.finished_s <= latest_s]
+        self._stages = [stage for stage in self._stages if stage.finished_s <= latest_s]
+        self._batches = deque(b for b in self._batches if b.finished_s <= latest_s)
+        self._sights = Sights()
+        self._idle_s = {query: min(at_s, now_s) for query, at_s in self._idle_s.items()}
+        self._past = self._past.set_back(now_s)
+        self._journal.note(
+            "the clock of the driver was set back: what was measured before is left out"
+        )
+
     def _prune(self, now_s: float) -> None:
+        self._forget_future(now_s)
         current = find_current(self._batches, now_s, self._idle_s)
         self._tasks = prune(self._tasks, self._policy, now_s, current)
         if self._keys:

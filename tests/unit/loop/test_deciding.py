@@ -62,15 +62,15 @@ class Scene:
         journal = Journal(self.history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
         self.decider = Decider(realizer, policy or Policy(), journal)
 
-    def run_batch(self, *busy_s: float) -> None:
+    def run_batch(self, *busy_s: float, at_s: float = 50.0) -> None:
         batch = self.keys.batch
         tasks = tuple(
-            TaskSample("q", 0, p, batch, PLACEMENT[p], s, 10, 0, 50.0) for p, s in enumerate(busy_s)
+            TaskSample("q", 0, p, batch, PLACEMENT[p], s, 10, 0, at_s) for p, s in enumerate(busy_s)
         )
-        sample = BatchSample("q", batch, 50.0, 5.0, 40)
+        sample = BatchSample("q", batch, at_s, 5.0, 40)
         record: Any = None
         event = BatchFinished("q", sample, tasks, (OPERATOR,), 0)
-        self.decider.finish_batch(FinishedBatch(event, record, EXECUTORS, 50.0))
+        self.decider.finish_batch(FinishedBatch(event, record, EXECUTORS, at_s))
         self.keys.batch += 1
 
 
@@ -143,3 +143,13 @@ def test_nothing_moves_while_a_period_is_excluded_and_the_journal_says_until_whe
     assert scene.plans == []
     (decision, *_) = scene.history.decisions
     assert decision.reason.startswith("no change: excluded until 09:10 Asia/Tokyo (")
+
+
+def test_after_the_clock_was_set_back_decisions_go_by_what_is_measured_since() -> None:
+    scene = Scene(Keys({}))
+    for number in range(6):
+        scene.run_batch(4.0, 2.0, 2.0, at_s=5000.0 + 10.0 * number)
+    assert scene.plans == []
+    for number in range(4):
+        scene.run_batch(0.1, 4.0, 4.0, at_s=1400.0 + 10.0 * number)
+    assert scene.plans
