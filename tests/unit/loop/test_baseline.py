@@ -28,14 +28,15 @@ def batch(
     query: str = "q",
     *,
     rows: int = 400,
+    every_s: float = 10.0,
     busy_s: Sequence[float] = SKEWED_S,
     placement: str = "aaaa",
 ) -> BatchFinished:
     """A batch of a query; without `busy_s`, of one without state."""
-    at_s = 1000.0 + 10.0 * number
+    at_s = 1000.0 + every_s * number
     tasks = tuple(TaskSample(query, 0, p, number, placement[p], s, 100, 1000, at_s)
                   for p, s in enumerate(busy_s))  # fmt: skip
-    sample = BatchSample(query, number, at_s, 9.8, rows, interval_s=10.0)
+    sample = BatchSample(query, number, at_s, 9.8, rows, interval_s=every_s)
     return BatchFinished(query, sample, tasks, (OPERATOR,) if busy_s else (), 0)
 
 
@@ -100,8 +101,7 @@ def test_a_baseline_waits_for_every_query_with_state_and_names_the_slowest() -> 
     events = [
         *(batch(0, query) for query in ("fast", "slow")),
         *(batch(n, "fast") for n in range(1, 6)),
-        batch(1, "slow"),
-        batch(2, "slow"),
+        *(batch(n, "slow", every_s=55.0) for n in (1, 2)),
     ]
     _, history, _ = run(events[:-1], 2)
     assert history.moves == ()
