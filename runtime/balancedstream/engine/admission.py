@@ -138,7 +138,7 @@ def share_rows(
     parts = [1.0] * len(sources)
     for told in (read, waiting):
         known = [told[source.number] for source in sources if source.number in told]
-        if len(known) == len(sources) and sum(known):
+        if len(known) == len(sources) and any(known):
             parts = known
     bounds = {}
     for source, part in zip(sources, parts, strict=True):

@@ -165,10 +165,10 @@ def test_a_source_that_takes_no_bound_is_said_once_and_left_alone() -> None:
 
 def test_a_source_that_takes_no_bound_yet_gets_one_once_it_does() -> None:
     scene = Scene(ACTS, refusal="how many rows its files hold is not known yet")
-    assert scene.decider._admission.bounded == ()
+    assert "q" not in scene.decider._admission.bounded
     scene.refusal = ""
     scene.finish_batch(10)
-    assert scene.decider._admission.bounded == ("q",)
+    assert "q" in scene.decider._admission.bounded
 
 
 def test_where_admission_is_off_nothing_is_said_or_bounded() -> None:
