@@ -113,10 +113,8 @@ class Repartitioner:
         if known.step == "stopping":
             told = self._answers.read_stopped(known.id)
             sight = replace(sight, told=told, follows=self._follows)
-            found = advance(known, present, sight, now_s)
             self._unmade = known.id
-            return found
-        if known.holds_driver:
+        elif known.holds_driver:
             job = self._look_at_job(known, now_s)
             sight = replace(sight, job=job, unmade=self._unmade == known.id)
         elif driver is not None:

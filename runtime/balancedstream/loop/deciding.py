@@ -46,7 +46,6 @@ FORESEE_EVERY_S = 0.9
 """What waits is told of each query each second. All of them are weighed at once, and so not for
 each: with twenty queries the driver's Python would have time for nothing else."""
 
-
 CLOCK_SLACK_S = 5.0
 """What ended later than this from now ended before the clock was set back."""
 

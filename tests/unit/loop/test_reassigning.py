@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -187,12 +188,17 @@ def test_rows_without_a_key_are_known_to_stay_however_hot_they_are(stream: Strea
     assert stream.reassigner.state().immovable["q"] == {"null"}
 
 
-def test_of_a_partition_that_two_attempts_reported_no_state_counts(stream: Stream) -> None:
-    report = {
-        "query": "q", "run": "r", "checkpoint": str(stream.folder), "batch": 1, "partition": 0,
+def make_report(stream: Stream) -> dict[str, Any]:
+    """Of a task that hands a key over, without batch, partition and attempt."""
+    return {
+        "query": "q", "run": "r", "checkpoint": str(stream.folder),
         "keys": HotKeySketch(0.01).to_json(), "file": "f", "pieces": {DE: (0, 9)},
         "handoffs": 1, "handoff_s": 0.25,
     }  # fmt: skip
+
+
+def test_of_a_partition_that_two_attempts_reported_no_state_counts(stream: Stream) -> None:
+    report = make_report(stream) | {"batch": 1, "partition": 0}
     mailbox = Mailbox(stream.control.folder)
     stream.control._take(report | {"attempt": 1})
     assert [export.pieces for export in mailbox.read_exports()] == [{DE: (0, 9)}]
@@ -204,11 +210,7 @@ def test_of_a_partition_that_two_attempts_reported_no_state_counts(stream: Strea
 def test_where_a_report_cannot_be_written_no_state_counts(
     stream: Stream, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    report = {
-        "query": "q", "run": "r2", "checkpoint": str(stream.folder), "batch": 1, "partition": 0,
-        "keys": HotKeySketch(0.01).to_json(), "file": "f", "pieces": {DE: (0, 9)},
-        "handoffs": 1, "handoff_s": 0.25,
-    }  # fmt: skip
+    report = make_report(stream) | {"run": "r2", "batch": 1, "partition": 0}
     mailbox = Mailbox(stream.control.folder)
     full = OSError(errno.ENOSPC, "no space")
     reports = [report | {"attempt": 1}, report | {"attempt": 2, "file": "g"}]
@@ -227,11 +229,7 @@ def test_where_a_report_cannot_be_written_no_state_counts(
 
 def test_a_report_writes_its_own_export_however_many_others_there_are(stream: Stream) -> None:
     # Spark's scheduler waits for each report: the sum must not grow with the square of partitions.
-    report = {
-        "query": "q", "run": "r", "checkpoint": str(stream.folder), "attempt": 1,
-        "keys": HotKeySketch(0.01).to_json(), "file": "f", "pieces": {DE: (0, 9)},
-        "handoffs": 1, "handoff_s": 0.25,
-    }  # fmt: skip
+    report = make_report(stream) | {"attempt": 1}
     mailbox = Mailbox(stream.control.folder)
     written_bytes, inode, size = 0, 0, 0
     for batch in (5, 6):

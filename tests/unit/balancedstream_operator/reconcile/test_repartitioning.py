@@ -50,17 +50,28 @@ class Repartitioned(Scene):
         job["status"] = {"conditions": [{"type": ended, "status": "True"}]}
         code = 0 if ended == "Complete" else 2
         state = {"terminated": {"exitCode": code, "message": f"line\nbalancedstream: {said}\n"}}
-        self.cluster.objects["Pod", f"{key[1]}-x"] = {
+        self._put_pod(
+            key,
+            {
+                "phase": "Succeeded" if ended == "Complete" else "Failed",
+                "containerStatuses": [{"name": "driver", "state": state}],
+            },
+        )
+
+    def begin_pod(self, key: tuple[str, str]) -> None:
+        """The pod of a Job runs."""
+        self._put_pod(key, {"phase": "Running"})
+
+    def _put_pod(self, key: tuple[str, str], status: dict[str, Any]) -> None:
+        job, name = self.cluster.objects[key], f"{key[1]}-x"
+        self.cluster.objects["Pod", name] = {
             "metadata": {
-                "name": f"{key[1]}-x",
+                "name": name,
                 "namespace": "shop",
                 "labels": job["spec"]["template"]["metadata"]["labels"],
                 "ownerReferences": [{"uid": job["metadata"]["uid"]}],
             },
-            "status": {
-                "phase": "Succeeded" if ended == "Complete" else "Failed",
-                "containerStatuses": [{"name": "driver", "state": state}],
-            },
+            "status": status,
         }
 
     def fail_driver(self) -> None:
@@ -69,19 +80,6 @@ class Repartitioned(Scene):
         ended = {"exitCode": 1, "message": "no"}
         entry = {"name": "driver", "state": {"terminated": ended}, "restartCount": 9}
         self.cluster.objects["Pod", POD]["status"] = {"containerStatuses": [entry]}
-
-    def begin_pod(self, key: tuple[str, str]) -> None:
-        """The pod of a Job runs."""
-        job = self.cluster.objects[key]
-        self.cluster.objects["Pod", f"{key[1]}-x"] = {
-            "metadata": {
-                "name": f"{key[1]}-x",
-                "namespace": "shop",
-                "labels": job["spec"]["template"]["metadata"]["labels"],
-                "ownerReferences": [{"uid": job["metadata"]["uid"]}],
-            },
-            "status": {"phase": "Running"},
-        }
 
     def run_again(self) -> Shown:
         """The driver starts, and its batches end for longer than it is watched."""
