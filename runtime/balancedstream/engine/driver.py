@@ -109,6 +109,12 @@ def connect_driver() -> DriverSession:
     )
 
 
+def find_java_class(jvm: Any, name: str) -> Any:
+    """A class by its name, also one of a jar that the application has added."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    return jvm.java.lang.Class.forName(name, True, loader)
+
+
 def read_settings(spark: DriverSession) -> Mapping[str, str]:
     """The application's own Spark settings, as they are now."""
     entries = spark.sparkContext._jsc.sc().conf().getAll()

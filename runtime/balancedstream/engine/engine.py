@@ -82,7 +82,7 @@ class SparkEngine:
         self.capabilities: Capabilities = check_capabilities(spark, acts=acts)
         self._listener: Any = self.capabilities.listener
         self._ends = QueryEnds(spark)
-        self._gone = GoneExecutors(spark)
+        self._gone = GoneExecutors(spark, acts=acts)
         self._warm_up = WarmUp(spark, self.capabilities.rows, self._tell_warm)
 
     def executors(self) -> dict[str, int]:

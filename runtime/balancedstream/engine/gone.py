@@ -8,10 +8,16 @@ batch for one that never comes.
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from typing import Any
 
-from balancedstream.engine.driver import DriverSession
+from py4j.protocol import Py4JJavaError
+
+from balancedstream.engine.driver import DriverSession, find_java_class
+
+log = logging.getLogger(__name__)
 
 WATCHED_S = 60.0
 """It ends within this time after it was removed."""
@@ -24,17 +30,21 @@ class GoneExecutors:
 
     Args:
         spark: one of its sessions.
+        acts: whether anything may be changed; if not, nothing is forgotten.
     """
 
-    def __init__(self, spark: DriverSession) -> None:
+    def __init__(self, spark: DriverSession, *, acts: bool = True) -> None:
         self._jvm: Any = spark._jvm
         self._context: Any = spark.sparkContext._jsc.sc()
+        self._may = acts
+        self._watched_until_s = -math.inf
         # One may have gone just before.
-        self._watched_until_s = time.monotonic() + WATCHED_S
+        self.watch()
 
     def watch(self) -> None:
         """An executor was removed."""
-        self._watched_until_s = time.monotonic() + WATCHED_S
+        if self._may:
+            self._watched_until_s = time.monotonic() + WATCHED_S
 
     def forget(self) -> list[str]:
         """Forgets those that have no place in the cluster any more; to be called now and then.
@@ -44,6 +54,19 @@ class GoneExecutors:
         """
         if time.monotonic() > self._watched_until_s:
             return []
+        try:
+            return self._forget()
+        except Py4JJavaError as error:
+            # A build of Spark's own kind has these fields elsewhere.
+            log.warning(
+                "executors that are gone are not forgotten by this Spark's driver (%s): tasks that "
+                "prefer one wait for it, and results are right",
+                error.java_exception,
+            )
+            self._may, self._watched_until_s = False, -math.inf
+            return []
+
+    def _forget(self) -> list[str]:
         ids = self._context.getExecutorIds()
         there = {ids.apply(place) for place in range(ids.size())}
         if not there:
@@ -65,8 +88,6 @@ class GoneExecutors:
 
         To call one by reflection, Java reads the signatures of all.
         """
-        loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        found = self._jvm.java.lang.Class.forName(f"org.apache.spark.{owner}", True, loader)
-        field = found.getDeclaredField(name)
+        field = find_java_class(self._jvm, f"org.apache.spark.{owner}").getDeclaredField(name)
         field.setAccessible(True)
         return field.get(of)

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from balancedstream.core.repartition import Checkpoint, needs_repartition
-from balancedstream.engine.driver import DriverSession
+from balancedstream.engine.driver import DriverSession, find_java_class
 from balancedstream.engine.repartition.files import find_checkpoint, read_checkpoint
 from balancedstream.engine.traits import check_repartition
 from balancedstream.errors import RepartitionError
@@ -95,9 +95,7 @@ class QueryEnds:
     def _find_terminated(self, query: Any) -> Any:
         """Scala's object `TERMINATED`, of the package of this Spark."""
         package = query.state().get().getClass().getPackage().getName()
-        jvm: Any = self._spark._jvm
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        terminated = jvm.java.lang.Class.forName(f"{package}.TERMINATED$", True, loader)
+        terminated = find_java_class(self._spark._jvm, f"{package}.TERMINATED$")
         return terminated.getField("MODULE$").get(None)
 
 
