@@ -8,6 +8,7 @@ a name of its own, and the name that is told is that of a complete one.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -194,14 +195,7 @@ class ObjectStore:
 
     def write(self, name: Naming, content: bytes) -> str:
         """As in `Store`."""
-
-        def write() -> str:
-            file = name()
-            with self._system.open_output_stream(self._path(file)) as stream:
-                stream.write(content)
-            return file
-
-        return _persist(write)
+        return self._upload(name, io.BytesIO(content))
 
     def create(self, name: Naming) -> Upload:
         """As in `Store`."""
