@@ -170,9 +170,11 @@ approved='', application='', repartition=None)
             known["refusals"] = Refusals(**{**given, "keys": keys})
         known["repartition"] = read_repartition(known.get("repartition"))
         record = Record(**{**known, "past": Past(**past)})
-        optional = (record.past.requested or 0, record.past.scaled_at_s or 0)
-        numbers = (record.partitions, record.epoch, record.planned_s, *optional)
-        whole = all(isinstance(n, int | float) and n >= 0 for n in numbers)
+        counts = (record.partitions, record.epoch, record.past.requested or 0)
+        whole = all(isinstance(n, int | float) and n >= 0 for n in counts)
+        # A clock may be wrong by any time, and what is written must be read again all the same.
+        times = (record.planned_s, record.past.scaled_at_s or 0)
+        whole = whole and all(isinstance(n, int | float) for n in times)
         whole = whole and isinstance(record.approved, str) and isinstance(record.application, str)
         return record if whole and isinstance(record.past.planned_after, dict) else None
     # Only the operator reads records, so it does without an unreadable one.

@@ -22,6 +22,7 @@ from balancedstream_operator.plan.record import (
     Refusals,
     read_record,
 )
+from balancedstream_operator.repartition.steps import Repartition
 
 PLAN = ("ConfigMap", "clicks-plan")
 ANSWER = ("ConfigMap", "clicks-answer")
@@ -424,6 +425,14 @@ def test_an_answer_and_a_metric_with_a_forged_epoch_do_not_raise_the_next_one() 
 )
 def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
     assert read_record(text) is None
+
+
+@pytest.mark.parametrize("at_s", [-37947.2, 0.0, 1e12])
+def test_a_record_is_read_again_however_wrong_the_clock_was(at_s: float) -> None:
+    asked = Repartition(24, 48, "rewriting", at_s, stopped_s=at_s)
+    past = Past(scaled_at_s=at_s)
+    record = Record(24, epoch=3, past=past, planned_s=at_s, repartition=asked)
+    assert read_record(record.write()) == record
 
 
 def test_a_record_of_a_newer_release_is_read_without_what_is_new() -> None:
