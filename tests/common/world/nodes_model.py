@@ -53,7 +53,10 @@ class Nodes:
         if pod is None or self._world.driver is None:
             return
         self._world.end_driver()
-        ended = {"exitCode": 1, "reason": "Error", "message": "a stack trace"}
+        self._end_container(pod, "a stack trace")
+
+    def _end_container(self, pod: Manifest, said: str) -> None:
+        ended = {"exitCode": 1, "reason": "Error", "message": said}
         state = {"waiting": {"reason": "CrashLoopBackOff"}}
         self._set_container(pod, state, {"terminated": ended})
         self._crashes += 1
@@ -162,7 +165,11 @@ class Nodes:
         if "running" in state:
             self.restarts += 1
             self._mount()
-            self._world.start_driver(pod, self._mounted)
+            fault = self._world.jobs.find_fault()
+            if fault:
+                self._end_container(pod, fault)
+            else:
+                self._world.start_driver(pod, self._mounted)
 
     def _end_pod(self, uid: str) -> None:
         """The process of a deleted pod has ended, and the pod is gone."""

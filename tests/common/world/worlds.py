@@ -156,7 +156,6 @@ class World:
         set_to = re.search(r"shuffle\.partitions=(\d+)", settings)
         # A checkpoint keeps the number of its first batch.
         self.jobs.partitions = self.jobs.partitions or int(set_to[1] if set_to else 0)
-        self.jobs.check_driver()
         chance = self.draw(f"driver {self.nodes.restarts}")
         self._now_s = self.now_s
         self.driver = Driver(self, chance, pod, least)
