@@ -83,7 +83,7 @@ class PlanBook:
                 _check_record(plan, record)
         except BalancedStreamError as error:
             plan, unreadable = None, str(error)
-            data.pop(PLAN_KEY)
+            data[PLAN_KEY] = ""
         overwritten = self._seen is not None
         # An operator that found all plans lost writes a newer record without a plan.
         epoch = max(plan.epoch if plan else 0, record.epoch if record else 0)
@@ -107,12 +107,10 @@ class PlanBook:
         Raises:
             ClusterError: the API server refuses it, or somebody else has written meanwhile.
         """
-        data = {RECORD_KEY: record.write()}
+        stop = record.repartition.stop if record.repartition else None
+        data = {RECORD_KEY: record.write(), APPLICATION_KEY: record.application}
         if plan is not None:
             data[PLAN_KEY] = plan.to_json()
-        if record.application:
-            data[APPLICATION_KEY] = record.application
-        stop = record.repartition.stop if record.repartition else None
         if stop is not None:
             data[STOP_KEY] = stop.to_json()
         self._put(data)
@@ -125,8 +123,9 @@ class PlanBook:
     def _put(self, data: Mapping[str, str]) -> None:
         if not self._found:
             self._create()
-        applied = self._cluster.apply_plan(build_plan(self._stream, data, self._found))
-        # Data of others stays if the operator has nothing to replace it with.
+        # An entry that somebody else wrote stays if this does not name it, and drivers heed it.
+        named = dict.fromkeys(_KEYS, "") | dict(data)
+        applied = self._cluster.apply_plan(build_plan(self._stream, named, self._found))
         self._found, self._seen, self._data = applied["metadata"], _data_of(applied), data
 
     def _create(self) -> None:

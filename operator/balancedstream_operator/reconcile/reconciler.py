@@ -414,7 +414,7 @@ class Reconciler:
     def _evaluate(self, context: _Context, state: StreamState, measurement: Measurement) -> Decided:
         silent_s, answer, now_s = state.control.silent_s, state.answer, context.now_s
         held = "nothing is to change now" if context.requests.paused else ""
-        if state.record.repartition is not None and state.record.repartition.stop is not None:
+        if state.record.repartition is not None and state.record.repartition.ends_queries:
             held = held or "its queries are to end, for another number of state partitions"
         if silent_s is not None:
             held = held or f"the driver has not answered for {silent_s:.0f} s"

@@ -36,7 +36,7 @@ class Repartition:
         wanted: number that is asked for.
         step: what is done now, or how it ended.
         asked_s: when it began, or was tried again, seconds since the Unix epoch.
-        checkpoints: paths of the checkpoints, once the driver has told them.
+        checkpoints: paths of the checkpoints, once the driver ends the queries that have them.
         stopped_s: since when no query runs; None while they do.
         ran_s: when the first batch after it was seen; None before.
         rewritten: whether the state has the wanted number.
@@ -76,8 +76,16 @@ class Repartition:
     @property
     def stop(self) -> Stop | None:
         """What the driver is told; None for nothing."""
-        ends = self.step in {"stopping", "rewriting", "undoing"}
+        ends = self.step == "stopping" or self.holds_driver
         return Stop(self.id, self.wanted) if ends else None
+
+    @property
+    def ends_queries(self) -> bool:
+        """Whether queries end or have ended, so that nothing else is to change.
+
+        The driver begins with that only after the first batch of each, for which it may wait long.
+        """
+        return self.stop is not None and bool(self.checkpoints)
 
     @property
     def downtime_s(self) -> float | None:
@@ -190,7 +198,7 @@ def _stop(known: Repartition, sight: Sight, now_s: float) -> Repartition | None:
         return replace(asked, step="refused", why=told.refused)
     if told.done:
         return replace(asked, step="rewriting", checkpoints=told.checkpoints, stopped_s=now_s)
-    return None if sight.suspended else asked
+    return None if sight.suspended else replace(asked, checkpoints=told.checkpoints)
 
 
 def _follow_spec(known: Repartition, sight: Sight) -> Repartition | None:
@@ -268,7 +276,9 @@ def describe(known: Repartition) -> str:
     if known.downtime_s is not None:
         stood = f"; the stream stood still for {known.downtime_s:.0f} s"
     said = {
-        "stopping": "the queries end after the batch that each is at",
+        "stopping": "the queries end after the batch that each is at"
+        if known.checkpoints
+        else "the driver is asked to end its queries, and does so after the first batch of each",
         "rewriting": "the stream stands still; a Job writes the state anew",
         "undoing": f"it failed ({known.why}); the stream stands still, and a Job undoes it",
         "starting": "the driver starts again, and its first batches are watched",

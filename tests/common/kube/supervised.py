@@ -62,6 +62,7 @@ class KeepingCluster:
         self.asked_rights: list[str] = []
         self.hides_rights = False
         self.events: list[str] = []
+        self.applied_plan: dict[str, str] = {}
 
     def get(self, version: str, kind: str, namespace: str, name: str) -> Manifest | None:
         """An object, or None; what a kind fails with is raised."""
@@ -112,7 +113,12 @@ class KeepingCluster:
         if wanted is not None and wanted != kept.get("resourceVersion"):
             message = f"the API server did not apply ConfigMap {name}: it has been modified"
             raise UnreachableError(message)
-        self.apply(manifest)
+        before = self.objects.get(("ConfigMap", name), {}).get("data") or {}
+        of_others = {
+            key: text for key, text in before.items() if self.applied_plan.get(key) != text
+        }
+        self.applied_plan = dict(manifest["data"])
+        self.apply({**manifest, "data": {**of_others, **manifest["data"]}})
         self.versions += 1
         applied = self.objects["ConfigMap", name]
         applied["metadata"]["resourceVersion"] = str(self.versions)

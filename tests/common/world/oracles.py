@@ -132,7 +132,7 @@ class Oracles:
         # What was lost is put back, whatever the bounds are by now, and of two operators one may
         # know an older plan; the next plan heeds them. While queries end, nothing else changes.
         if plan not in (old, *self._written):
-            if STOP_KEY not in manifest["data"]:
+            if not manifest["data"].get(STOP_KEY):
                 self._check_bounds(plan, old)
             self._written.append(plan)
 

@@ -56,7 +56,7 @@ def test_a_new_application_begins_a_new_history_of_epochs() -> None:
     assert scene.run_pass().status["appliedEpoch"] == 1
     scene.start_driver("spark-2")
     done = scene.run_pass()
-    assert "plan.json" not in scene.data(PLAN), "which the new driver would have followed"
+    assert not scene.data(PLAN)["plan.json"], "which the new driver would have followed"
     assert scene.data(PLAN)["application"] == "spark-2"
     assert (done.status["planEpoch"], done.status["appliedEpoch"]) == (0, 0)
     assert [e.message for e in done.events if e.reason == "NewApplication"] == [

@@ -129,12 +129,40 @@ def test_the_driver_ends_its_queries_then_a_job_runs_then_the_driver_starts_agai
     done = scene.run_pass()
     assert (scene.replicas, done.status["partitions"]) == (1, 16)
     assert "shuffle.partitions=16" in scene.configured
-    assert STOP_KEY not in scene.cluster.objects["ConfigMap", "clicks-plan"]["data"]
+    assert not scene.cluster.objects["ConfigMap", "clicks-plan"]["data"].get(STOP_KEY)
     done = scene.run_again()
     assert conditions(done)["PartitionsAsAsked"] == ("True", "AsAsked")
     assert done.status["repartition"]["step"] == "Done"
     assert done.status["repartition"]["downtimeSeconds"] > 0.0
     assert done.status["decisions"][0]["kind"] == "repartition"
+
+
+def test_a_request_that_somebody_put_back_is_withdrawn() -> None:
+    scene = Repartitioned()
+    scene.run_pass()
+    plan = scene.cluster.objects["ConfigMap", "clicks-plan"]["data"]
+    scene.resource["spec"]["partitions"] = 4
+    asked = plan[STOP_KEY]
+    scene.run_pass()
+    scene.cluster.objects["ConfigMap", "clicks-plan"]["data"][STOP_KEY] = asked
+    scene.run_pass()
+    assert not scene.cluster.objects["ConfigMap", "clicks-plan"]["data"].get(STOP_KEY)
+
+
+@pytest.mark.parametrize("checkpoints", [(), PATHS])
+def test_no_plan_is_made_once_queries_end_but_before_the_first_batch_of_each(
+    checkpoints: tuple[str, ...],
+) -> None:
+    scene = Repartitioned()
+    scene.run_pass()
+    scene.tell(checkpoints=checkpoints)
+    scene.run_pass()
+    before = scene.cluster.plan()
+    for hot in (0, 1):
+        scene.now_s += 300.0
+        scene.finish_batches(dict.fromkeys(range(4), 0.5) | {hot: 4.0, hot + 2: 3.0})
+        scene.run_pass()
+    assert (scene.cluster.plan() == before) == bool(checkpoints)
 
 
 def test_the_job_has_the_drivers_pod_without_what_belongs_to_a_driver() -> None:
@@ -331,7 +359,7 @@ def test_a_stream_on_an_object_store_is_refused_at_once() -> None:
     scene.resource["spec"]["partitions"] = 16
     done = scene.run_pass()
     assert conditions(done)["PartitionsAsAsked"] == ("False", "Refused")
-    assert STOP_KEY not in scene.cluster.objects["ConfigMap", "clicks-plan"]["data"]
+    assert not scene.cluster.objects["ConfigMap", "clicks-plan"]["data"].get(STOP_KEY)
 
 
 def test_a_pass_that_reaches_no_api_server_leaves_all_as_it_is() -> None:
