@@ -163,6 +163,8 @@ def test_an_aggregation_goes_up_and_down_and_back(
         counted.run()
         assert read_checkpoint(counted.checkpoint).partitions == partitions
         assert counted.last == recompute_counts(counted.batches)
+        counted.repartition(partitions)
+        assert "state partitions already. Nothing was changed." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

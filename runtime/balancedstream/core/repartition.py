@@ -106,7 +106,8 @@ Stage = Literal["empty", "plain", "unfinished", "half-done", "done"]
 """`plain`: the last batch was one of the query. `unfinished`: such a batch was begun, and is not
 committed. `half-done`: a repartition was begun. `done`: the last batch was a repartition."""
 
-Step = Literal["begin", "finish", "verify"]
+Step = Literal["begin", "finish", "verify", "leave"]
+"""`leave`: the query has the number already, so the same command may be typed again."""
 
 
 def find_stage(found: Checkpoint) -> Stage:
@@ -164,7 +165,7 @@ def choose_step(found: Checkpoint, partitions: int) -> Step:
             f"--partitions {found.partitions}{_or_undo(found)}, and then choose another number"
         )
     if stage == "plain" and partitions == found.partitions:
-        _refuse(f"--partitions: the checkpoint has {partitions} state partitions already")
+        return "leave"
     _check_state(found)
     if stage == "half-done":
         return "finish"

@@ -85,6 +85,10 @@ def repartition(options: RepartitionOptions, sessions: Sessions = open_session) 
             _undo(path, found, options)
             return
         step = choose_step(found, options.partitions)
+        if step == "leave":
+            number = plural(found.partitions, "state partition")
+            print(f"{printable(str(path))}: it has {number} already. Nothing was changed.")
+            return
         for line in describe(path, found, options.partitions, step):
             print(printable(line), flush=True)
         if options.dry_run:

@@ -174,7 +174,7 @@ class Jobs:
         if self.half and self.half != wanted:
             return f"a repartition to {self.half} was begun. Nothing was changed."
         if wanted == self.partitions and not self.before:
-            return f"the checkpoint has {wanted} already. Nothing was changed."
+            return ""
         if refuses and self._chance.random() < 0.5:
             self.half = wanted if wanted != self.partitions else 0
             return "Spark did not finish. The repartition is half done."

@@ -66,7 +66,7 @@ class Oracles:
         self._written: list[Plan] = []
         self._stood: list[Stood] = []
         self._answered: WeakKeyDictionary[WatchedPlans, int] = WeakKeyDictionary()
-        self._calls: list[tuple[float, int]] = []
+        self._calls: list[tuple[float, float]] = []  # of each operator that acted
         self._resource: Manifest = {}
         self.interrupted = False
         self._there = ""
@@ -277,9 +277,10 @@ class Oracles:
         now_s = self._world.now_s
         if count > MAX_CALLS:
             self.add("too many calls in a pass", str(count))
-        self._calls = [(at, n) for at, n in self._calls if at > now_s - 600.0] + [(now_s, count)]
         acting = sum(operator.acts for operator in self._world.operators)
-        total = sum(n for _, n in self._calls) / max(1, acting)
+        self._calls = [(at_s, n) for at_s, n in self._calls if at_s > now_s - 600.0]
+        self._calls.append((now_s, count / max(1, acting)))
+        total = sum(n for _, n in self._calls)
         if total > 10 * MAX_CALLS_PER_MINUTE:
             self.add("too many calls", f"{total:.0f} in ten minutes")
         if failure is not None:

@@ -61,6 +61,7 @@ def test_the_same_command_begins_finishes_and_compares_again() -> None:
     assert choose_step(HALF_DONE, 6) == "finish"
     assert choose_step(DONE, 6) == "verify"
     assert choose_step(DONE, 3) == "begin"
+    assert choose_step(PLAIN, 6) == "leave"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,6 @@ def test_the_same_command_begins_finishes_and_compares_again() -> None:
     [
         ({}, 0, "--partitions: must be a number from 1 to 100,000, not 0"),
         ({}, 100_001, "not 100001"),
-        ({}, 6, "has 6 state partitions already"),
         ({"committed": None, "planned": None}, 12, "no committed batch"),
         ({"committed": 3}, 12, "batch 4 was begun and is not committed"),
         ({"conf": CONF | {PROVIDER: "a.b.HDFSBackedStateStoreProvider"}}, 12, "is kept by HDFS"),
