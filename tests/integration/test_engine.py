@@ -342,6 +342,52 @@ def find_tasks(spark: SparkSession) -> list[tuple[int, int]]:
     return [(stage.numTasks, stage.numActiveTasks) for stage in stages if stage is not None]
 
 
+@pytest.mark.parametrize("is_warming", [False, True])
+def test_only_tasks_with_state_wait_long_for_an_executor_that_is_busy(
+    is_warming: bool, engine: SparkEngine, spark: SparkSession
+) -> None:
+    busy, *_ = sorted(engine.executors())
+    session, rows = spark._jsparkSession, engine.capabilities.rows
+    done: set[str] = set()
+
+    def run(name: str, query: str | None, tasks: int) -> threading.Thread:
+        pinned = DataFrame(rows.generate(session, busy, tasks), spark)
+
+        def count() -> None:
+            spark.sparkContext.setLocalProperty("sql.streaming.queryId", query)
+            pinned.mapInPandas(linger, "k long").collect()
+            done.add(name)
+
+        thread = threading.Thread(target=count, daemon=True)
+        thread.start()
+        return thread
+
+    def await_that(holds: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+
+    engine.set_locality_wait_s(10 * PATIENCE_S)
+    if is_warming:
+        engine.capabilities.waiting.setReadersWait(int(10_000 * PATIENCE_S))
+        engine.capabilities.waiting.setWarming(True)
+    try:
+        others = run("others", None, 60)
+        await_that(lambda: find_tasks(spark) == [(60, 1)])
+        reader = run("reader", "a query", 2)
+        await_that(lambda: "reader" in done)
+        assert "others" not in done, "they wait for their executor"
+        engine.set_locality_wait_s(0.0, at_once=True)
+        await_that(lambda: "others" in done)
+    finally:
+        engine.capabilities.waiting.setWarming(False)
+        engine.give_locality_wait_back()
+        engine.set_locality_wait_s(10.0)
+    for each in (others, reader):
+        each.join(PATIENCE_S)
+
+
 def test_tasks_do_not_wait_for_a_killed_executor_once_the_wait_is_short(
     engine: SparkEngine, spark: SparkSession
 ) -> None:

@@ -49,6 +49,12 @@ log = logging.getLogger(__name__)
 AS_SOON_AS_POSSIBLE = 2**62
 """A batch number that stands for "the next batch"."""
 
+SPARKS_WAIT_MS = 3000
+"""Of a task for its executor, where the user has set no `spark.locality.wait`."""
+
+AS_ALL = -1
+"""Tasks that read sources wait as long as all do."""
+
 UNNAMED_STORE = "default"
 
 
@@ -238,6 +244,8 @@ class SparkEngine:
     def set_locality_wait_s(self, wait_s: float, *, at_once: bool = False) -> None:
         """Sets how long a task waits for the executor with its state, from the next stage on.
 
+        Tasks that read a source have none, and wait as before; see `WaitingTasks.java`.
+
         Spark reads `spark.locality.wait.process` for each stage, and again for running ones when an
         executor joins or is lost (`TaskSetManager.recomputeLocality`). A wait that the user has set
         stays.
@@ -252,9 +260,10 @@ class SparkEngine:
         if not self._wait_before:
             keys = LOCALITY_WAIT_PROCESS, LOCALITY_WAIT_IS_OURS
             self._wait_before = {k: conf.get(k) if conf.contains(k) else None for k in keys}
+            self.capabilities.waiting.setReadersWait(SPARKS_WAIT_MS)
         conf.set(LOCALITY_WAIT_IS_OURS, "true")
         conf.set(LOCALITY_WAIT_PROCESS, f"{int(wait_s * 1000)}ms")
-        if at_once and self.capabilities.waiting:
+        if at_once:
             self.capabilities.waiting.reconsider()
 
     def watch_sources(self, *, wanted: bool) -> None:
@@ -324,8 +333,7 @@ class SparkEngine:
             else:
                 conf.set(key, value)
         self._wait_before = {}
-        if self.capabilities.waiting:
-            self.capabilities.waiting.reconsider()
+        self.capabilities.waiting.setReadersWait(AS_ALL)
 
     def _find(self, query: str) -> QueryRun | None:
         return next((q for q in self._queries.values() if q.label == query), None)
@@ -390,6 +398,13 @@ class SparkEngine:
                 return ApplicationEnded()
 
     def _note_executor(self, event: dict[str, Any]) -> Event | None:
+        was_warming = bool(self._cold)
+        noted = self._note_change(event)
+        if bool(self._cold) != was_warming:
+            self.capabilities.waiting.setWarming(bool(self._cold))
+        return noted
+
+    def _note_change(self, event: dict[str, Any]) -> Event | None:
         executor = event["executor"]
         match event["event"]:
             case "executor_added":

@@ -93,6 +93,7 @@ public final class BatchListener extends SparkListener {
   private final Map tasks = new HashMap();           // run id -> Map(batch -> List of TaskRow)
   private final Placements placements;
   private final Preparing preparing;                 // null if nothing can be prepared
+  private final WaitingTasks waitingTasks;
   private final Map hosts;                           // live executor id -> host
   private Set missing = new HashSet();               // executor ids that Spark did not list last time
 
@@ -100,7 +101,7 @@ public final class BatchListener extends SparkListener {
 
   public BatchListener(
       StateStoreCoordinatorRef coordinator, SchedulerBackend backend, Map activeStreamingQueries,
-      Map hosts, HeldSlots slots, Preparing preparing) {
+      Map hosts, HeldSlots slots, Preparing preparing, WaitingTasks waitingTasks) {
     this.queries = new RunningQueries(activeStreamingQueries);
     this.slots = slots;
     this.sources = new Sources(queries);
@@ -110,6 +111,7 @@ public final class BatchListener extends SparkListener {
     this.backend = backend;
     this.hosts = hosts;
     this.preparing = preparing;
+    this.waitingTasks = waitingTasks;
   }
 
   /** Tells of batches that are planned, and of what waits between two of them, from now on or no more. */
@@ -128,6 +130,7 @@ public final class BatchListener extends SparkListener {
     waiting.close();
     placements.clear();
     if (preparing != null) preparing.close();
+    waitingTasks.close();
     events.close();
   }
 
@@ -248,10 +251,12 @@ public final class BatchListener extends SparkListener {
 
   public void onExecutorAdded(SparkListenerExecutorAdded e) {
     addExecutor(e.executorId(), e.executorInfo().executorHost(), e.executorInfo().totalCores());
+    waitingTasks.noteExecutors();
   }
 
   public synchronized void onExecutorRemoved(SparkListenerExecutorRemoved e) {
     removeExecutor(e.executorId(), e.reason());
+    waitingTasks.noteExecutors();
   }
 
   public synchronized void onExecutorMetricsUpdate(SparkListenerExecutorMetricsUpdate e) {
@@ -351,10 +356,12 @@ public final class BatchListener extends SparkListener {
   public synchronized void onStageSubmitted(SparkListenerStageSubmitted e) {
     stages.submit(e.stageInfo());
     slots.submitStage(e);
+    waitingTasks.submitStage(e);
   }
 
   public void onStageCompleted(SparkListenerStageCompleted e) {
     slots.completeStage(e.stageInfo().stageId());
+    waitingTasks.completeStage(e.stageInfo().stageId());
   }
 
   public void onTaskStart(SparkListenerTaskStart e) {

@@ -96,6 +96,7 @@ def start_listener(spark: DriverSession, *, loads_ahead: bool) -> Listener:
             preparing = _start_preparing(spark, queries, hosts, slots)
         except Py4JError as error:
             unprepared = str(error).strip().splitlines()[0]
+    waiting = compile_class(spark, "WaitingTasks", context.taskScheduler())
     listener = compile_class(
         spark,
         "BatchListener",
@@ -105,9 +106,9 @@ def start_listener(spark: DriverSession, *, loads_ahead: bool) -> Listener:
         hosts,
         slots,
         preparing,
+        waiting,
     )
     rows = compile_class(spark, "PinnedRows", context, hosts)
-    waiting = compile_class(spark, "WaitingTasks", context.taskScheduler())
     context.listenerBus().addToQueue(listener, QUEUE)
     introduce_executors(spark, listener)
     return Listener(listener, rows, waiting, unprepared)
