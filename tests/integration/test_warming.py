@@ -133,6 +133,26 @@ def test_an_executor_counts_once_it_has_run_a_job_of_its_own(
     assert set(list_outcomes(spark, executor)) == {"SUCCEEDED"}
 
 
+def test_it_has_read_what_the_query_reads_and_no_batch_counts_that(
+    replace_under: Callable[[DataFrame], str],
+    stream: Callable[[int], DataFrame],
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    def note(number):  # type: ignore[no-untyped-def]  # with hints, Spark asks for those of pandas
+        parent = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
+        arguments = Path("/proc", parent, "cmdline").read_text().split("\0")
+        (tmp_path / arguments[arguments.index("--executor-id") + 1]).touch()
+        return number
+
+    noted = stream(60).select(F.udf(note, "long")("value").alias("value"))
+    executor = replace_under(noted.groupBy((F.col("value") % 10).alias("k")).count())
+    assert (tmp_path / executor).exists()
+    assert set(list_outcomes(spark, executor)) == {"SUCCEEDED"}
+    (running,) = spark.streams.active
+    assert {progress["numInputRows"] for progress in running.recentProgress} <= {0, 60}
+
+
 def test_one_that_replaces_a_killed_executor_is_warmed_up_too(
     warming_engine: SparkEngine,
     stream: Callable[[int], DataFrame],

@@ -31,6 +31,7 @@ class Capabilities:
         preparing: executors can load the state of a partition before it moves to them.
         waiting: has tasks that wait heed another wait, in the driver's JVM; None without
             `placement`.
+        reading: what running queries read, in the driver's JVM; None without `placement`.
     """
 
     placement: bool
@@ -39,6 +40,7 @@ class Capabilities:
     rows: Any = None
     preparing: bool = False
     waiting: Any = None
+    reading: Any = None
 
 
 def check_capabilities(spark: DriverSession, *, acts: bool = True) -> Capabilities:
@@ -64,14 +66,15 @@ def check_capabilities(spark: DriverSession, *, acts: bool = True) -> Capabiliti
             "there is nothing to balance. Use `balancedstream run --local MIN:MAX`, or a cluster."
         )
         return Capabilities(placement=False, problems=tuple(problems))
-    listener = rows = waiting = None
+    listener = rows = waiting = reading = None
     placement = preparing = False
     try:
         placement = _try_placement(spark)
         if placement:
             loads_ahead = acts and traits.loads_ahead
             started = start_listener(spark, loads_ahead=loads_ahead)
-            listener, rows, waiting = started.java, started.rows, started.waiting
+            listener, rows = started.java, started.rows
+            waiting, reading = started.waiting, started.reading
             preparing = loads_ahead and not started.unprepared
             problems.extend(traits.list_weaknesses())
             if started.unprepared:
@@ -88,7 +91,7 @@ def check_capabilities(spark: DriverSession, *, acts: bool = True) -> Capabiliti
             "The job runs on without balancing; no data is at risk. "
             f"Spark {_list_tested()} are tested."
         )
-    return Capabilities(placement, tuple(problems), listener, rows, preparing, waiting)
+    return Capabilities(placement, tuple(problems), listener, rows, preparing, waiting, reading)
 
 
 def _try_placement(spark: DriverSession) -> bool:

@@ -89,7 +89,9 @@ class SparkEngine:
         self._listener: Any = self.capabilities.listener
         self._ends = QueryEnds(spark)
         self._gone = GoneExecutors(spark, acts=acts)
-        self._warm_up = WarmUp(spark, self.capabilities.rows, self._tell_warm)
+        self._warm_up = WarmUp(
+            spark, self.capabilities.rows, self.capabilities.reading, self._tell_warm
+        )
 
     def executors(self) -> dict[str, int]:
         """Live executors that take work, id to cores; without those that drain or are cold."""

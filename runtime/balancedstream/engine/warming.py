@@ -3,6 +3,7 @@
 An executor's first tasks load classes, compile what they run, and start Python workers, which takes
 seconds and once made whole batches long. A small job with one task a core does that instead, beside
 the batches. Its tasks hold the slots of that executor, so few tasks of a query come in between.
+Then it reads a few rows again that queries have read, up to their first shuffle.
 """
 
 from __future__ import annotations
@@ -45,13 +46,17 @@ class WarmUp:
     Args:
         spark: a running session.
         rows: a `PinnedRows`.
+        reading: a `ReadingStages`.
         tell: called with each executor that is warm, or as warm as it gets; maybe twice.
     """
 
-    def __init__(self, spark: DriverSession, rows: Any, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, spark: DriverSession, rows: Any, reading: Any, tell: Callable[[str], None]
+    ) -> None:
         self._spark = spark
         self._context: Any = spark.sparkContext._jsc.sc()
         self._rows = rows
+        self._reading = reading
         self._tell = tell
         self._under_way: dict[str, Callable[[], None]] = {}  # by executor, what ends it
 
@@ -91,6 +96,9 @@ class WarmUp:
             self._context.setJobGroup(group, what, True)
             self._context.setLocalProperty("spark.scheduler.pool", POOL)
             self._run_jobs(executor, cores, over)
+            for rows in self._reading.list():
+                if not over.is_set():
+                    self._rows.take(rows, executor)
         except Exception as error:
             # It left, or Spark ends, or it was too busy: nothing is lost but the time.
             log.info("executor %s was not warmed up: %s", executor, str(error).partition("\n")[0])

@@ -31,7 +31,7 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> mock.MagicMock:
     coordinator = mock.MagicMock()
     found = coordinator.getLocation.return_value
     found.toString.return_value = "Some(executor_host_executor)"
-    started = Listener("the listener", None, None, "")
+    started = Listener("the listener", None, None, None, "")
     monkeypatch.setattr(capabilities, "start_listener", lambda spark, loads_ahead: started)
     monkeypatch.setattr(capabilities, "find_coordinator", lambda spark: coordinator)
     return coordinator
@@ -88,7 +88,7 @@ def test_a_spark_without_the_private_api_is_refused_with_its_first_line(
 def test_without_the_classes_that_load_state_ahead_partitions_move_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    started = Listener("the listener", None, None, "no method release")
+    started = Listener("the listener", None, None, None, "no method release")
     monkeypatch.setattr(capabilities, "start_listener", lambda spark, loads_ahead: started)
     found = check_capabilities(make_session())
     assert (found.placement, found.preparing) == (True, False)
@@ -104,7 +104,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     def start(spark: Any, loads_ahead: bool) -> Listener:
         asked.append(loads_ahead)
-        return Listener("the listener", None, None, "")
+        return Listener("the listener", None, None, None, "")
 
     monkeypatch.setattr(capabilities, "start_listener", start)
     return asked

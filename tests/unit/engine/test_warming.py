@@ -26,7 +26,7 @@ def test_a_warm_up_that_is_given_up_before_its_thread_runs_has_no_job(
     monkeypatch.setattr(threading.Thread, "start", start_later)
     told: SimpleQueue[str] = SimpleQueue()
     rows = mock.MagicMock()
-    warm_up = WarmUp(mock.MagicMock(), rows, told.put)
+    warm_up = WarmUp(mock.MagicMock(), rows, mock.MagicMock(), told.put)
     warm_up.begin("3", 2)
     warm_up.give_up()
     assert told.get(timeout=10) == "3"
@@ -42,5 +42,5 @@ def test_an_executor_counts_as_it_is_where_there_are_no_more_threads(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     told: list[str] = []
-    WarmUp(mock.MagicMock(), mock.MagicMock(), told.append).begin("3", 2)
+    WarmUp(mock.MagicMock(), mock.MagicMock(), mock.MagicMock(), told.append).begin("3", 2)
     assert told == ["3"]

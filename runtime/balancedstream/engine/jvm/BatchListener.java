@@ -94,6 +94,7 @@ public final class BatchListener extends SparkListener {
   private final Placements placements;
   private final Preparing preparing;                 // null if nothing can be prepared
   private final WaitingTasks waitingTasks;
+  private final ReadingStages reading;
   private final Map hosts;                           // live executor id -> host
   private Set missing = new HashSet();               // executor ids that Spark did not list last time
 
@@ -101,7 +102,8 @@ public final class BatchListener extends SparkListener {
 
   public BatchListener(
       StateStoreCoordinatorRef coordinator, SchedulerBackend backend, Map activeStreamingQueries,
-      Map hosts, HeldSlots slots, Preparing preparing, WaitingTasks waitingTasks) {
+      Map hosts, HeldSlots slots, Preparing preparing, WaitingTasks waitingTasks,
+      ReadingStages reading) {
     this.queries = new RunningQueries(activeStreamingQueries);
     this.slots = slots;
     this.sources = new Sources(queries);
@@ -112,6 +114,7 @@ public final class BatchListener extends SparkListener {
     this.hosts = hosts;
     this.preparing = preparing;
     this.waitingTasks = waitingTasks;
+    this.reading = reading;
   }
 
   /** Tells of batches that are planned, and of what waits between two of them, from now on or no more. */
@@ -456,6 +459,7 @@ public final class BatchListener extends SparkListener {
       planned.remove(runId);
       admission.endRun(runId);
       waiting.end(runId);
+      reading.endRun(runId);
       placements.endRun(runId);
       if (preparing != null) preparing.endRun(runId);
       stages.forget(runId, Long.MAX_VALUE);
@@ -490,6 +494,7 @@ public final class BatchListener extends SparkListener {
     retireAtEdge();
     String boundRows = endBound(runId, batch, progress.timestamp());
     String queryId = progress.id().toString();
+    reading.endBatch(queries.find(queryId), runId, batch);
     String kind = findKind(runId, queryId);
     if (kind.equals("micro-batch")) waiting.put(runId);
     events.addMeasurement("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"

@@ -5,12 +5,14 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.SparkContext;
+import org.apache.spark.rdd.PartitionPruningRDD;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.types.StructType;
+import scala.Function1;
 import scala.Tuple2;
 import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
@@ -21,6 +23,8 @@ import scala.reflect.ClassTag$;
 public final class PinnedRows {
   /** So many that what reads, hashes and writes rows is compiled. */
   private static final int ROWS_PER_TASK = 2000;
+
+  private static final int FEW = 10;
 
   public static final ClassTag ANY = ClassTag$.MODULE$.apply(Object.class);
 
@@ -53,10 +57,25 @@ public final class PinnedRows {
 
   /** Counts rows in tasks that prefer the executor, whatever the last shuffle prefers. */
   public void count(RDD rows, String executor) {
+    RDD one = pinOne(executor);
+    if (one != null) one.cartesian(rows, ANY).count();
+  }
+
+  /** Takes a few rows of the first partition, in a task that prefers the executor. */
+  public void take(RDD rows, String executor) {
+    RDD one = pinOne(executor);
+    if (one == null) return;
+    // A set is a function, and one that executors have.
+    Function1 first = (Function1) ScalaCollections.toSeq(
+        Collections.singletonList(Integer.valueOf(0))).toSet();
+    one.cartesian(PartitionPruningRDD.create(rows, first), ANY).take(FEW);
+  }
+
+  /** One element; null if the executor is gone. */
+  private RDD pinOne(String executor) {
     String host = (String) hosts.get(executor);
-    if (host == null) return;
-    RDD one = pin(context, executor, host, Collections.singletonList(Integer.valueOf(0)));
-    one.cartesian(rows, ANY).count();
+    if (host == null) return null;
+    return pin(context, executor, host, Collections.singletonList(Integer.valueOf(0)));
   }
 
   /** Elements of a task each. */

@@ -63,12 +63,14 @@ class Listener:
         java: the `BatchListener`.
         rows: the `PinnedRows`.
         waiting: the `WaitingTasks`.
+        reading: the `ReadingStages`.
         unprepared: what failed when executors were to load state ahead; "" if nothing did.
     """
 
     java: Any
     rows: Any
     waiting: Any
+    reading: Any
     unprepared: str
 
 
@@ -97,6 +99,7 @@ def start_listener(spark: DriverSession, *, loads_ahead: bool) -> Listener:
         except Py4JError as error:
             unprepared = str(error).strip().splitlines()[0]
     waiting = compile_class(spark, "WaitingTasks", context.taskScheduler())
+    reading = compile_class(spark, "ReadingStages")
     listener = compile_class(
         spark,
         "BatchListener",
@@ -107,11 +110,12 @@ def start_listener(spark: DriverSession, *, loads_ahead: bool) -> Listener:
         slots,
         preparing,
         waiting,
+        reading,
     )
     rows = compile_class(spark, "PinnedRows", context, hosts)
     context.listenerBus().addToQueue(listener, QUEUE)
     introduce_executors(spark, listener)
-    return Listener(listener, rows, waiting, unprepared)
+    return Listener(listener, rows, waiting, reading, unprepared)
 
 
 def introduce_executors(spark: DriverSession, listener: Any) -> None:
