@@ -32,9 +32,8 @@ class QueryEnds:
 
     def __init__(self, spark: DriverSession) -> None:
         self._spark = spark
-        # Runs of queries that begin no batch any more; those between two batches when last seen.
+        # Runs of queries that begin no batch any more.
         self._ending: set[str] = set()
-        self._waiting: set[str] = set()
 
     def find_checkpoints(self) -> tuple[str, ...]:
         """The checkpoints whose state a repartition would write anew.
@@ -72,20 +71,13 @@ class QueryEnds:
         To be called again and again, with a pause.
         """
         queries = self._list_queries()
-        waiting = set()
         for query in queries:
             run = str(query.runId())
             if run not in self._ending:
                 query.state().set(self._find_terminated(query))
                 self._ending.add(run)
-                continue
-            if query.status().isTriggerActive():
-                continue
-            waiting.add(run)
-            # Spark looks at the state a moment before it says that a batch is under way.
-            if run in self._waiting:
+            elif _awaits_trigger(query):
                 _interrupt(query)
-        self._waiting = waiting
         return not queries
 
     def _list_queries(self) -> list[Any]:
@@ -106,6 +98,15 @@ def _read(path: Path) -> Checkpoint:
         except RepartitionError:
             pass
     return read_checkpoint(path)
+
+
+def _awaits_trigger(query: Any) -> bool:
+    """Whether a query sleeps until its next trigger, after which it looks at its state.
+
+    Its status does not tell: Spark looks at the state before it says that a batch is under way.
+    """
+    frames = query.queryExecutionThread().getStackTrace()
+    return any(frame.getMethodName() == "waitTillTime" for frame in frames)
 
 
 def _interrupt(query: Any) -> None:
