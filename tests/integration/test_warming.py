@@ -133,22 +133,26 @@ def test_an_executor_counts_once_it_has_run_a_job_of_its_own(
     assert set(list_outcomes(spark, executor)) == {"SUCCEEDED"}
 
 
+@pytest.mark.parametrize(
+    ("build", "jobs"),
+    [
+        (lambda rows: rows.select("value"), 2),
+        # Whose effects would count twice, and whose state would come here.
+        (lambda rows: rows.select(add_length(F.col("value")).alias("value")), 1),
+        (lambda rows: rows.coalesce(1).dropDuplicates(["value"]).repartition(2), 1),
+    ],
+    ids=["read again", "Python", "state"],
+)
 def test_it_has_read_what_the_query_reads_and_no_batch_counts_that(
+    build: Callable[[DataFrame], DataFrame],
+    jobs: int,
     replace_under: Callable[[DataFrame], str],
     stream: Callable[[int], DataFrame],
     spark: SparkSession,
-    tmp_path: Path,
 ) -> None:
-    def note(number):  # type: ignore[no-untyped-def]  # with hints, Spark asks for those of pandas
-        parent = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
-        arguments = Path("/proc", parent, "cmdline").read_text().split("\0")
-        (tmp_path / arguments[arguments.index("--executor-id") + 1]).touch()
-        return number
-
-    noted = stream(60).select(F.udf(note, "long")("value").alias("value"))
-    executor = replace_under(noted.groupBy((F.col("value") % 10).alias("k")).count())
-    assert (tmp_path / executor).exists()
-    assert set(list_outcomes(spark, executor)) == {"SUCCEEDED"}
+    rows = build(stream(60))
+    executor = replace_under(rows.groupBy((F.col("value") % 10).alias("k")).count())
+    assert list_outcomes(spark, executor) == jobs * ["SUCCEEDED"]
     (running,) = spark.streams.active
     assert {progress["numInputRows"] for progress in running.recentProgress} <= {0, 60}
 

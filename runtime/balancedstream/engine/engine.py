@@ -152,6 +152,7 @@ class SparkEngine:
         Such a one is in `executors()`, and `ExecutorAdded` tells of it, when it is warm.
         """
         self._warms_up = wanted
+        self.capabilities.reading.setWanted(wanted)
 
     def list_holders(self) -> tuple[SlotHolder, ...]:
         """The queries that hold slots now: in Real-Time Mode, or under continuous processing.
@@ -310,7 +311,7 @@ class SparkEngine:
         """Lets each query end after the batch that it is at; returns whether none runs any more.
 
         To be called again and again, with a pause: a query that waits for its next trigger is
-        interrupted when it is seen between two batches twice.
+        interrupted.
         """
         return self._ends.end()
 

@@ -67,20 +67,21 @@ class GoneExecutors:
             return []
 
     def _forget(self) -> list[str]:
+        blocks = self._read_field("SparkEnv", "blockManager", self._context.env())
+        master = self._read_field("storage.BlockManager", "master", blocks)
+        holders = master.getMemoryStatus().keysIterator()
+        known = []
+        while holders.hasNext():
+            known.append(holders.next().executorId())
+        # After that: one that joins meanwhile is here first.
         ids = self._context.getExecutorIds()
         there = {ids.apply(place) for place in range(ids.size())}
         if not there:
             # Some cluster managers do not tell.
             return []
-        blocks = self._read_field("SparkEnv", "blockManager", self._context.env())
-        master = self._read_field("storage.BlockManager", "master", blocks)
-        known = master.getMemoryStatus().keysIterator()
-        gone = []
-        while known.hasNext():
-            executor = known.next().executorId()
-            if executor != _DRIVER and executor not in there:
-                master.removeExecutorAsync(executor)
-                gone.append(executor)
+        gone = [executor for executor in known if executor not in {*there, _DRIVER}]
+        for executor in gone:
+            master.removeExecutorAsync(executor)
         return gone
 
     def _read_field(self, owner: str, name: str, of: Any) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -26,6 +27,10 @@ log = logging.getLogger(__name__)
 WARM_UP_S = 60.0
 """After this time an executor counts as it is: it may be busy with tasks of a batch. On half a core
 a warm-up takes about 10 s, and 35 s if it keeps state in Python."""
+
+READ_S = 20.0
+"""Of that, for reading what queries read, of which a partition may be large. On 0.4 of a core it
+takes 10 s."""
 
 CANCEL_AGAIN_S = 0.5
 """After this time a warm-up that has not ended is cancelled once more."""
@@ -96,9 +101,7 @@ class WarmUp:
             self._context.setJobGroup(group, what, True)
             self._context.setLocalProperty("spark.scheduler.pool", POOL)
             self._run_jobs(executor, cores, over)
-            for rows in self._reading.list():
-                if not over.is_set():
-                    self._rows.take(rows, executor)
+            self._read(executor, over)
         except Exception as error:
             # It left, or Spark ends, or it was too busy: nothing is lost but the time.
             log.info("executor %s was not warmed up: %s", executor, str(error).partition("\n")[0])
@@ -145,6 +148,23 @@ class WarmUp:
                     str(error).partition("\n")[0],
                 )
         self._count(self._rows.countByKey(rows), executor, over)
+
+    def _read(self, executor: str, over: threading.Event) -> None:
+        """Reads on an executor what queries read; what takes longer is left to their tasks."""
+        limit = threading.Timer(READ_S, self._under_way[executor])
+        limit.daemon = True
+        limit.start()
+        try:
+            for plan in self._reading.list():
+                if over.is_set():
+                    return
+                try:
+                    self._rows.take(plan, executor)
+                except Py4JError as error:
+                    what = str(error).partition("\n")[0]
+                    log.info("executor %s has not read what a query reads: %s", executor, what)
+        finally:
+            limit.cancel()
 
     def _count(self, rows: Any, executor: str, over: threading.Event) -> None:
         """Counts rows on an executor, if there is still time."""

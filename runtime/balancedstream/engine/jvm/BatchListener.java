@@ -134,6 +134,7 @@ public final class BatchListener extends SparkListener {
     placements.clear();
     if (preparing != null) preparing.close();
     waitingTasks.close();
+    reading.forget();
     events.close();
   }
 
@@ -254,12 +255,10 @@ public final class BatchListener extends SparkListener {
 
   public void onExecutorAdded(SparkListenerExecutorAdded e) {
     addExecutor(e.executorId(), e.executorInfo().executorHost(), e.executorInfo().totalCores());
-    waitingTasks.noteExecutors();
   }
 
   public synchronized void onExecutorRemoved(SparkListenerExecutorRemoved e) {
     removeExecutor(e.executorId(), e.reason());
-    waitingTasks.noteExecutors();
   }
 
   public synchronized void onExecutorMetricsUpdate(SparkListenerExecutorMetricsUpdate e) {
@@ -319,9 +318,11 @@ public final class BatchListener extends SparkListener {
           (StageInfo) it.next());
     }
     if (isKnown) {
+      String queryId = e.properties().getProperty("sql.streaming.queryId");
+      reading.beginJob(
+          queryId == null ? null : queries.find(queryId), runId, Long.parseLong(batch));
       tellPlanned(
-          runId, e.properties().getProperty("sql.streaming.queryId"), Long.parseLong(batch),
-          e.time());
+          runId, queryId, Long.parseLong(batch), e.time());
     }
   }
 
@@ -494,7 +495,7 @@ public final class BatchListener extends SparkListener {
     retireAtEdge();
     String boundRows = endBound(runId, batch, progress.timestamp());
     String queryId = progress.id().toString();
-    reading.endBatch(queries.find(queryId), runId, batch);
+    reading.endBatch(runId, batch);
     String kind = findKind(runId, queryId);
     if (kind.equals("micro-batch")) waiting.put(runId);
     events.addMeasurement("{\"event\":\"batch_finished\",\"run\":" + quote(runId) + ",\"progress\":"

@@ -11,6 +11,7 @@ import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.types.StructType;
 import scala.Function1;
 import scala.Tuple2;
@@ -62,13 +63,13 @@ public final class PinnedRows {
   }
 
   /** Takes a few rows of the first partition, in a task that prefers the executor. */
-  public void take(RDD rows, String executor) {
+  public void take(SparkPlan plan, String executor) {
     RDD one = pinOne(executor);
     if (one == null) return;
     // A set is a function, and one that executors have.
     Function1 first = (Function1) ScalaCollections.toSeq(
         Collections.singletonList(Integer.valueOf(0))).toSet();
-    one.cartesian(PartitionPruningRDD.create(rows, first), ANY).take(FEW);
+    one.cartesian(PartitionPruningRDD.create(plan.execute(), first), ANY).take(FEW);
   }
 
   /** One element; null if the executor is gone. */

@@ -1,10 +1,12 @@
 package io.balancedstream;
 
-import java.util.HashSet;
+import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.Iterator;
-import java.util.Set;
+import java.util.Map;
 import java.util.Timer;
 import java.util.TimerTask;
+import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
 import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.scheduler.TaskSetManager;
@@ -21,59 +23,67 @@ import org.apache.spark.storage.RDDInfo;
  */
 public final class WaitingTasks {
   private static final long AS_ALL = -1L;
-  private static final long LOOK_AGAIN_MS = 20L;
-  private static final int LOOKS = 500;
+  private static final long LOOK_AGAIN_MS = 100L;
+  private static final String SETTING = "spark.locality.wait.";
 
-  /** Spark tells of a stage just before it has its tasks. */
-  private static final class Look extends TimerTask {
+  /** Spark tells of a stage just before it has its tasks, which takes at most so many looks. */
+  private static final Integer LOOKS = Integer.valueOf(50);
+
+  /** Spark reads the setting again at moments of which it does not tell. */
+  private static final class Keeper extends TimerTask {
     private final WaitingTasks of;
-    private final Integer stage;
-    private int left = LOOKS; // Spark may drop the event of its end
 
-    Look(WaitingTasks of, Integer stage) {
+    Keeper(WaitingTasks of) {
       this.of = of;
-      this.stage = stage;
     }
 
     public void run() {
-      if (of.followStage(stage) || --left == 0) cancel();
+      try {
+        if (!of.keep()) cancel();
+      } catch (Throwable error) {
+        cancel(); // and tasks wait as all do
+      }
     }
   }
 
   private final TaskSchedulerImpl scheduler;
-  private final Set readers = new HashSet(); // ids of running stages that read sources only
+  private final SparkConf conf;
+  private final Map readers = new HashMap(); // running stage that reads sources -> looks left
+  private final Timer timer = new Timer("balancedstream-waiting-tasks", true);
+  private Keeper keeper; // null while no stage reads
   private long readersWaitMs = AS_ALL;
   private boolean isWarming;
-  private final Timer timer = new Timer("balancedstream-waiting-tasks", true);
 
-  public WaitingTasks(TaskSchedulerImpl scheduler) {
+  public WaitingTasks(TaskSchedulerImpl scheduler, SparkConf conf) {
     this.scheduler = scheduler;
+    this.conf = conf;
   }
 
   /** Has tasks of running stages wait as long as the setting says now. */
   public synchronized void reconsider() {
-    follow(true);
+    follow(true, true);
   }
 
   /** How long tasks that read sources wait for an executor; -1 if as long as all do. */
   public synchronized void setReadersWait(long waitMs) {
     readersWaitMs = waitMs;
-    follow(true);
+    follow(false, true);
   }
 
   /** Whether executors are being warmed up. */
   public synchronized void setWarming(boolean wanted) {
     if (isWarming == wanted) return;
     isWarming = wanted;
-    follow(true);
+    follow(false, true);
   }
 
   /** All tasks wait as the setting says, for good. */
   public synchronized void close() {
     timer.cancel();
-    readers.clear();
+    isWarming = false;
     readersWaitMs = AS_ALL;
-    follow(true);
+    follow(true, true);
+    readers.clear();
   }
 
   public synchronized void submitStage(SparkListenerStageSubmitted e) {
@@ -83,52 +93,66 @@ public final class WaitingTasks {
       // A single partition may be read and kept in one stage.
       if (((RDDInfo) each).name().startsWith("StateStore")) return;
     }
-    if (readersWaitMs == AS_ALL) return;
-    Integer stage = Integer.valueOf(e.stageInfo().stageId());
-    readers.add(stage);
-    timer.schedule(new Look(this, stage), 0L, LOOK_AGAIN_MS);
+    readers.put(Integer.valueOf(e.stageInfo().stageId()), LOOKS);
+    if (keeper != null) return;
+    keeper = new Keeper(this);
+    timer.schedule(keeper, 0L, LOOK_AGAIN_MS);
   }
 
   public synchronized void completeStage(int id) {
     readers.remove(Integer.valueOf(id));
   }
 
-  /** An executor joined or left, so Spark has read the setting again for all tasks. */
-  public synchronized void noteExecutors() {
-    follow(false);
+  /** Returns whether to look again. */
+  private synchronized boolean keep() {
+    follow(false, false);
+    if (!readers.isEmpty()) return true;
+    keeper = null;
+    return false;
   }
 
-  /** Whether a stage need not be looked at again: it has its tasks, or has ended. */
-  private synchronized boolean followStage(Integer stage) {
-    return !readers.contains(stage) || follow(false).contains(stage);
-  }
-
-  /** Returns the stages that have their tasks. */
-  private Set follow(boolean readsAgain) {
-    Set found = new HashSet();
-    if (!readsAgain && readers.isEmpty()) return found;
+  private void follow(boolean all, boolean readsAgain) {
+    Map found = new HashMap();
     synchronized (scheduler) { // as Spark does, whose `TaskSetManager` is for one thread
       Iterator it = ScalaCollections.asJava(scheduler.rootPool().getSortedTaskSetQueue()).iterator();
       while (it.hasNext()) {
         TaskSetManager tasks = (TaskSetManager) it.next();
         Integer stage = Integer.valueOf(tasks.taskSet().stageId());
-        boolean reads = readers.contains(stage);
-        if (readsAgain || reads) tasks.recomputeLocality();
-        if (reads && readersWaitMs != AS_ALL) shorten(tasks);
-        found.add(stage);
+        boolean reads = readers.containsKey(stage);
+        if (all || reads && readsAgain) tasks.recomputeLocality();
+        if (reads) {
+          shorten(tasks);
+          found.put(stage, stage);
+        }
       }
     }
-    return found;
+    for (Object stage : new ArrayList(readers.keySet())) {
+      // One that was seen has ended; Spark may have dropped the event of that.
+      int left = found.containsKey(stage) ? 1 : ((Integer) readers.get(stage)).intValue() - 1;
+      if (left > 0) readers.put(stage, Integer.valueOf(left));
+      else readers.remove(stage);
+    }
   }
 
   private void shorten(TaskSetManager tasks) {
     Object[] levels = (Object[]) tasks.myLocalityLevels();
     long[] waits = new long[levels.length];
+    boolean differs = false;
     for (int i = 0; i < waits.length; i++) {
-      boolean isExecutor = levels[i].toString().equals("PROCESS_LOCAL");
-      long before = isExecutor ? readersWaitMs : tasks.localityWaits()[i];
-      waits[i] = isWarming ? 0L : before;
+      long wait = tasks.localityWaits()[i];
+      waits[i] = choose(levels[i].toString(), wait);
+      differs |= waits[i] != wait;
     }
-    tasks.localityWaits_$eq(waits);
+    if (differs) tasks.localityWaits_$eq(waits);
+  }
+
+  private long choose(String level, long before) {
+    if (level.equals("PROCESS_LOCAL")) {
+      if (isWarming) return 0L;
+      return readersWaitMs == AS_ALL ? before : Math.min(before, readersWaitMs);
+    }
+    boolean isNode = level.equals("NODE_LOCAL");
+    if (!isWarming || !isNode && !level.equals("RACK_LOCAL")) return before;
+    return conf.contains(SETTING + (isNode ? "node" : "rack")) ? before : 0L; // the user's own stays
   }
 }

@@ -98,7 +98,7 @@ def start_listener(spark: DriverSession, *, loads_ahead: bool) -> Listener:
             preparing = _start_preparing(spark, queries, hosts, slots)
         except Py4JError as error:
             unprepared = str(error).strip().splitlines()[0]
-    waiting = compile_class(spark, "WaitingTasks", context.taskScheduler())
+    waiting = compile_class(spark, "WaitingTasks", context.taskScheduler(), context.conf())
     reading = compile_class(spark, "ReadingStages")
     listener = compile_class(
         spark,

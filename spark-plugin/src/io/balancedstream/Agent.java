@@ -158,12 +158,12 @@ final class Agent {
       return status;
     } finally {
       gateway.shutdown();
-      removeListeners();
       if (wait == null) {
         conf.remove(LOCALITY_WAIT);
       } else {
         conf.set(LOCALITY_WAIT, wait);
       }
+      removeListeners(); // whose end has tasks wait as the setting says
     }
   }
 
