@@ -49,6 +49,8 @@ def find_limit(
             f"while {last.backlog_rows:,.0f} rows wait and more come: raise the limit of its "
             "source (maxOffsetsPerTrigger, maxFilesPerTrigger), or shorten the trigger interval"
         )
+    if demand.slots(cores) <= 0.0:
+        return None  # Other queries take them all, so that any more help.
     rows = max(demand.foreseen.ahead * demand.interval_s, demand.then_rows)
     rows, slots = min(rows, demand.batch_rows), demand.slots(cores)
     if cost.last(rows, slots) >= (1.0 + MIN_GAIN) * cost.last(rows, slots + cores):

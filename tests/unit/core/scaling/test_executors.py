@@ -430,6 +430,12 @@ def test_a_query_gets_the_cores_that_others_leave_it() -> None:
     assert decide(share({"p": 10.0, "q": 10.0}, 8.0), {}, POLICY).executors > 2
 
 
+@pytest.mark.parametrize("queries", ["pq", "pqr", "pqrst"])
+def test_no_query_is_limited_because_others_alone_take_more_than_all_cores(queries: str) -> None:
+    found = decide(share(dict.fromkeys(queries, 10.0), 14.0), {}, POLICY)
+    assert found.verdict == Verdict.CAPACITY, found.reason
+
+
 def test_queries_whose_batches_take_longer_than_the_window_add_up_as_well() -> None:
     # Batches of 120 s take turns, so within the last 90 s there is one of them at most.
     batches = [
