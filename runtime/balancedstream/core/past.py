@@ -17,6 +17,7 @@ from balancedstream.core.observations import (
     ScaleOut,
 )
 from balancedstream.core.scaling.executors import ScalingDecision
+from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream.core.wire.plan import Plan
 
 MAX_START_S = 600.0
@@ -117,7 +118,9 @@ class Past:
             return past
         count, before = len(plan.executors), self.requested or 0
         changed = count != before
-        if self.removed and changed:
+        # A floor that begins, or memory, tells nothing of whether those that stayed were enough.
+        teaches = count < before or decision.scaling.verdict is Verdict.CAPACITY
+        if self.removed and changed and teaches:
             past = past._learn(decision.scaling, added=count > before, passed_s=passed_s)
         return replace(
             past,

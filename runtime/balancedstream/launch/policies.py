@@ -133,8 +133,8 @@ def _read_value(path: str, node: yaml.Node) -> object:
         raise InvalidInputError(message)
     try:
         value = _Loader("").construct_object(node)
-    except (ValueError, yaml.YAMLError):
-        # As of a number with more digits than Python reads.
+    except (ValueError, LookupError, yaml.YAMLError):
+        # As of a number with more digits than Python reads, or a tag that does not fit.
         return node.value
     is_number = isinstance(value, int) and abs(value) < _MOST
     return value if value is None or is_number or isinstance(value, float) else node.value

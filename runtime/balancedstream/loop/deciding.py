@@ -280,7 +280,8 @@ class Decider:
     def _forget_future(self, now_s: float) -> None:
         """Drops what has times that are still to come: it would count as the newest until then."""
         latest_s = now_s + CLOCK_SLACK_S
-        if all(batch.finished_s <= latest_s for batch in self._batches):
+        known_s = (*(batch.finished_s for batch in self._batches), *self._idle_s.values())
+        if max((*known_s, self._past.scaled_at_s or -math.inf), default=-math.inf) <= latest_s:
             return
         self._tasks = [task for task in self._tasks if task.finished_s <= latest_s]
         self._stages = [stage for stage in self._stages if stage.finished_s <= latest_s]

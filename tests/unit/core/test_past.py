@@ -109,6 +109,13 @@ def test_the_room_has_an_end_and_shrinks_after_removals_that_were_enough() -> No
     assert change(replace(most, room=MIN_ROOM), 1, 900.0).room == MIN_ROOM
 
 
+def test_a_floor_that_begins_teaches_nothing_of_the_removal_before_it() -> None:
+    removed = change(PAST, 1, 500.0)
+    floor = replace(decide(3, None).scaling, verdict=Verdict.STEADY)
+    begun = removed.after(replace(decide(3, None), scaling=floor), plan(3), 600.0, BATCHES)
+    assert (begun.requested, begun.room, begun.delay_s) == (3, removed.room, removed.delay_s)
+
+
 def test_how_long_a_start_takes_is_learnt_once_all_executors_are_there() -> None:
     asked = PAST.after(decide(3, NEW), plan(3), 100.0, BATCHES, joined=True)
     waits = asked.after(decide(3, None), None, 120.0, BATCHES, joined=False)

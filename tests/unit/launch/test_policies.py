@@ -62,6 +62,14 @@ def test_a_knob_that_is_wrong_is_named(knob: str, text: str, said: str, file: Pa
         assert str(refused.value).startswith(said)
 
 
+@pytest.mark.parametrize("value", ["!!bool x", "!!float ''", "!!int ''"])
+def test_a_value_whose_tag_does_not_fit_is_named(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(f"window: {{batches: {value}}}")
+    with pytest.raises(InvalidInputError, match=r"window\.batches: must be an integer"):
+        read_policy(path, {})
+
+
 def test_what_is_wrong_in_the_file_is_said_whatever_the_knobs(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text("- balance\n")

@@ -51,7 +51,7 @@ class Scene:
         self.undecided: frozenset[tuple[str, int]] = frozenset()
         self.plans: list[Plan] = []
         self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
-        view = RecordingSpectator()
+        self.view = RecordingSpectator()
         realizer: Any = SimpleNamespace(
             state=lambda: RealizerState(
                 0, self.requested, RestoreCost(), self.moving, keys.state(), self.undecided
@@ -59,7 +59,7 @@ class Scene:
             apply=lambda plan, why: self.plans.append(plan),
             expect=lambda growth: None,
         )
-        journal = Journal(self.history, view, Exporter(hot_keys="hashed"), lambda: 7.0)
+        journal = Journal(self.history, self.view, Exporter(hot_keys="hashed"), lambda: 7.0)
         self.decider = Decider(realizer, policy or Policy(), journal)
 
     def run_batch(self, *busy_s: float, at_s: float = 50.0) -> None:
@@ -153,3 +153,11 @@ def test_after_the_clock_was_set_back_decisions_go_by_what_is_measured_since() -
     for number in range(4):
         scene.run_batch(0.1, 4.0, 4.0, at_s=1400.0 + 10.0 * number)
     assert scene.plans
+
+
+def test_a_clock_that_is_set_back_while_queries_are_idle_is_noticed_too() -> None:
+    scene = Scene(Keys({}))
+    scene.run_batch(2.0, 2.0, 2.0, at_s=1000.0)
+    scene.decider.note_idle("q", EXECUTORS, 5000.0)
+    scene.run_batch(2.0, 2.0, 2.0, at_s=1400.0)
+    assert any("was set back" in note for note in scene.view.notes)

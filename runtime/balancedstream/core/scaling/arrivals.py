@@ -148,7 +148,10 @@ class Arrivals:
         span_s = 2.0 * max(_TREND_S, ahead_s + interval_s / 2)
         # Before that, the trend was not known.
         known_s = span_s if self.covered_s > 2.0 * span_s else interval_s
-        while end_s >= self.times_s[0] + known_s:
+        # As often as that at most: of huge times, a step may be lost in rounding.
+        for _ in range(_TRIALS + 1):
+            if end_s < self.times_s[0] + known_s:
+                break
             came, level = self.rate(interval_s, end_s + ahead_s), self.rate(interval_s, end_s)
             trend = self._follow_trend(end_s, ahead_s + interval_s / 2, level)
             for way in FORECASTS:
