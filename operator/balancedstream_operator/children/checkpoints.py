@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,15 +82,18 @@ def _place_of_stream(resource: Mapping[str, Any]) -> str:
 
 
 def _normalize(uri: str) -> str:
-    """One spelling for a folder: Hadoop reads `//` as `/`, and some stores have several schemes.
+    """One spelling for a folder, as Hadoop's `Path` reads it; some stores have several schemes.
 
     >>> _normalize("s3://lake//clicks/"), _normalize("s3a://lake/clicks")
     ('s3a://lake/clicks', 's3a://lake/clicks')
+    >>> _normalize("hdfs://nn:8020/team/../clicks/."), _normalize("file:/a"), _normalize("/a/b")
+    ('hdfs://nn/clicks', 'file:///a', '/a/b')
     """
     parts = urlsplit(uri)
     scheme = _SCHEMES.get(parts.scheme, parts.scheme)
-    path = re.sub("/+", "/", parts.path).rstrip("/")
-    return f"{scheme}://{parts.netloc}{path}" if scheme else path
+    path = posixpath.normpath("/" + parts.path.lstrip("/")).rstrip("/")
+    host = parts.netloc.removesuffix(":8020") if scheme == "hdfs" else parts.netloc
+    return f"{scheme}://{host}{path}" if scheme else path
 
 
 def _place_of_pod(pod: Mapping[str, Any]) -> str:

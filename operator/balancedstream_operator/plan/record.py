@@ -8,8 +8,12 @@ and one write replaces both.
 from __future__ import annotations
 
 import json
+import math
 import re
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from balancedstream.core.observations import ScaleOut
 from balancedstream.core.past import Past
@@ -170,16 +174,33 @@ approved='', application='', repartition=None)
             known["refusals"] = Refusals(**{**given, "keys": keys})
         known["repartition"] = read_repartition(known.get("repartition"))
         record = Record(**{**known, "past": Past(**past)})
-        counts = (record.partitions, record.epoch, record.past.requested or 0)
-        whole = all(isinstance(n, int | float) and n >= 0 for n in counts)
         # A clock may be wrong by any time, and what is written must be read again all the same.
-        times = (record.planned_s, record.past.scaled_at_s or 0)
-        whole = whole and all(isinstance(n, int | float) for n in times)
-        whole = whole and isinstance(record.approved, str) and isinstance(record.application, str)
-        return record if whole and isinstance(record.past.planned_after, dict) else None
+        counts = (record.partitions, record.epoch, record.past.requested or 0)
+        return record if _fits(Record, record) and min(counts) >= 0 else None
     # Only the operator reads records, so it does without an unreadable one.
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _fits(form: Any, value: Any) -> bool:
+    """Whether a value, and each of its fields, is of a type; a number must be finite."""
+    kind, parts = get_origin(form) or form, get_args(form)
+    if kind is UnionType:
+        return any(_fits(part, value) for part in parts)
+    if kind is Literal:
+        return value in parts
+    if kind is Mapping:
+        return isinstance(value, dict) and all(_fits(parts[1], each) for each in value.values())
+    if kind is tuple:
+        return isinstance(value, tuple)  # whose parts were made texts
+    if kind is float:
+        return type(value) in {int, float} and math.isfinite(value)
+    if is_dataclass(form):
+        hints = get_type_hints(form)
+        return isinstance(value, kind) and all(
+            _fits(hint, getattr(value, name)) for name, hint in hints.items()
+        )
+    return type(value) is kind
 
 
 @dataclass(frozen=True, slots=True)

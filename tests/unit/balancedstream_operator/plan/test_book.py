@@ -421,6 +421,17 @@ def test_an_answer_and_a_metric_with_a_forged_epoch_do_not_raise_the_next_one() 
         '{"partitions": "many"}',
         '{"partitions": 8, "refusals": {"keys": [1]}}',
         '{"partitions": 8, "scaled_s": "yesterday"}',
+        '{"partitions": 8, "scaled_s": NaN}',
+        '{"partitions": 8, "delay_s": null}',
+        '{"partitions": 8, "room": "much"}',
+        '{"partitions": 8, "planned_after": {"q": null}}',
+        '{"partitions": 8, "promised": {"q": "9"}}',
+        '{"partitions": 8, "scale_out": {}}',
+        '{"partitions": 8, "scale_out": []}',
+        '{"partitions": 8, "starting": 1}',
+        '{"partitions": 8, "epoch": 1.5}',
+        '{"partitions": 8, "epoch": true}',
+        '{"partitions": ' + "[" * 100_000,
     ],
 )
 def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
