@@ -279,10 +279,12 @@ def write(part: object) -> Schema:
             case Time() if not value:
                 # The API server refuses a status with a time that is none.
                 continue
-            case Text(prose=True):
-                value = printable(value)
+            case Text():
+                # The API server refuses the whole object for one text that is too long.
+                value = (printable(value) if declared.prose else value)[: declared.max_length]
             case Part():
-                value = write(value)
+                # A merge patch leaves what it does not name.
+                value = {**dict.fromkeys(fields_of(type(value))), **write(value)}
             case Parts():
                 value = [write(item) for item in value]
         manifest[camel(entry.name)] = value

@@ -121,7 +121,19 @@ def connect() -> DynamicClient:
         config.load_incluster_config(client_configuration=configuration)
     except config.ConfigException:
         config.load_kube_config(client_configuration=configuration)
-    return DynamicClient(client.ApiClient(configuration))
+    api_client = client.ApiClient(configuration)
+    limit_time(api_client.rest_client)
+    return DynamicClient(api_client)
+
+
+def limit_time(rest_client: Any) -> None:
+    """Lets no request wait for ever: those that ask for kinds have no time-out of their own."""
+    request = rest_client.request
+
+    def request_in_time(*given: Any, _request_timeout: Any = None, **named: Any) -> Any:
+        return request(*given, _request_timeout=_request_timeout or TIMEOUT_S, **named)
+
+    rest_client.request = request_in_time
 
 
 def ask(call: Callable[..., HTTPResponse], **arguments: Any) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from balancedstream.core.printing import printable
 from balancedstream_operator.api.annotations import APPROVE_ANNOTATION, PAUSED_ANNOTATION
 from balancedstream_operator.api.conditions import PAUSED
 from balancedstream_operator.api.resource import Manifest
@@ -16,6 +17,9 @@ from balancedstream_operator.kubectl.connection import Connection
 
 LOOK_S = 0.5
 """Pause between two looks at a stream."""
+
+WORDS = 200
+"""Of a reason that are looked for: the message that has them may be cut."""
 
 _LOOKS = 4
 """Looks after which an answer that was there before is taken for the answer: it is the same."""
@@ -90,7 +94,8 @@ def pause(
     """
     stream = connection.get_stream(namespace, name)
     connection.annotate(stream, PAUSED_ANNOTATION, reason or None)
-    said = "" if reason == "true" else reason
+    # As the operator writes it, which may be cut.
+    said = "" if reason.lower() == "true" else printable(reason)[:WORDS]
 
     def find_answer(found: Manifest) -> str | None:
         paused = read_status(found).recall(PAUSED)

@@ -134,6 +134,8 @@ def read_operator(deployment: Manifest) -> OperatorFound | None:
 def check_operators(operators: Sequence[OperatorFound], namespaces: Sequence[str]) -> list[Finding]:
     """Whether each namespace has one operator that runs."""
     findings = []
+    if not operators and not namespaces:
+        findings.append(Finding("problem", "operator: none of the chart is installed"))
     for operator in operators:
         where = f"operator: {operator.name}, release {operator.version}"
         if operator.ready < 1:

@@ -26,7 +26,13 @@ from balancedstream_operator.errors import (
     NoStreamError,
     UnreachableError,
 )
-from balancedstream_operator.kube.client import TIMEOUT_S, ask, set_annotation, translate_errors
+from balancedstream_operator.kube.client import (
+    TIMEOUT_S,
+    ask,
+    limit_time,
+    set_annotation,
+    translate_errors,
+)
 from balancedstream_operator.kube.reading import read_json
 from balancedstream_operator.kubectl.kubeconfig import Choice, Chosen, choose, impersonate
 from balancedstream_operator.kubectl.rights import Right
@@ -73,6 +79,7 @@ class Connection:
             message = f"{configuration.host} cannot be connected to as configured: {said}"
             raise NoClusterError(message) from error
         _send_with(api.rest_client, headers)
+        limit_time(api.rest_client)
         with _translate("say what it knows"):
             self._client = DynamicClient(api)
 

@@ -101,7 +101,8 @@ def find_due(outcome: PassOutcome, status: Status, now_s: float) -> Approval | N
 def judge_approval(approve: str, outcome: PassOutcome) -> Approval:
     """Whether a pass carried out an approved proposal, and why not."""
     decided = outcome.decided
-    ids = {name_partitions((outcome.spec and outcome.spec.partitions) or 0)}
+    asked = outcome.spec.partitions if outcome.spec is not None else None
+    ids = {name_partitions(asked)} if asked else set()
     if decided is not None and not outcome.paused:
         ids.add(decided.partitions.id)
     if approve in ids:

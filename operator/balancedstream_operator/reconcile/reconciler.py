@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from balancedstream.core.periods import find_exclusion
+from balancedstream.core.periods import find_exclusion, find_floor
 from balancedstream.core.wire.objects import plan_name
 from balancedstream.core.wire.plan import Answer
 from balancedstream.errors import InvalidInputError
@@ -388,7 +388,7 @@ class Reconciler:
 
     def _is_due(self, context: _Context, driver: DriverState) -> bool:
         """Whether to decide now: after an interval, or at once if something is new."""
-        seen, interval_s = (context.spec, context.requests, driver), context.spec.metrics.interval_s
+        seen, interval_s = self._list_causes(context, driver), context.spec.metrics.interval_s
         runs = context.status.phase == "Running"
         return not runs or self._pace.is_due(seen, interval_s, context.now_s)
 
@@ -396,8 +396,14 @@ class Reconciler:
         spec, now_s = context.spec, context.now_s
         measurement = self._measurer.measure(spec, driver, spec.policy, now_s)
         self._missing = 0
-        self._pace.note((spec, context.requests, driver), now_s)
+        self._pace.note(self._list_causes(context, driver), now_s)
         return measurement
+
+    def _list_causes(self, context: _Context, driver: DriverState) -> object:
+        """What a decision depends on beside measurements; periods begin and end within seconds."""
+        schedule, now_s = context.spec.policy.schedule, context.now_s
+        periods = find_floor(schedule.floors, now_s), find_exclusion(schedule.excluded, now_s)
+        return context.spec, context.requests, driver, periods
 
     def _count_missing(
         self, context: _Context, driver: DriverState, answer: AnswerFound, error: Exception

@@ -16,10 +16,12 @@ from balancedstream.core.scaling.standing import describe_standing
 from balancedstream_operator.api.conditions import (
     ACCEPTED,
     COSTS_TRUSTED,
+    EXCLUDED,
     FLOOR_KNOWN,
     KINDS,
     METRICS_AVAILABLE,
     PASS_FAILED,
+    PLAN_REFUSED,
     RUNNING,
     SCALING_LIMITED,
     STALLED,
@@ -190,7 +192,9 @@ def _judge(
     yield Condition(PASS_FAILED, False, "Completed", "the last pass came to its end")
     yield _judge_spec(outcome)
     yield judge_pause(outcome.paused)
-    if spec is not None:
+    if spec is None:
+        yield Condition(EXCLUDED, None, "InvalidSpec", outcome.invalid)
+    else:
         yield judge_exclusion(spec.policy, now_s)
         yield from judge_repartition(outcome.repartition, before)
     if driver is not None and not _is_blocked(outcome):
@@ -200,6 +204,8 @@ def _judge(
     refused = judge_refusal(outcome.control) if outcome.answer and outcome.control else None
     if refused is not None:
         yield refused
+    elif driver is not None and not driver.running:
+        yield Condition(PLAN_REFUSED, None, driver.reason, driver.message)
     if _is_blocked(outcome) or _is_left_alone(outcome):
         yield from _judge_unmeasured("Refused", outcome.refusal)
     elif driver is not None and not driver.running:
@@ -297,8 +303,8 @@ def _describe(outcome: PassOutcome, running: Condition, before: Status, now_s: f
         )
     if _is_stopped(outcome) or _is_left_alone(outcome):
         status = replace(status, imbalance=None, imbalance_text=None, proposal=None)
-    if _is_stopped(outcome):
-        status = replace(status, executors=0, cost=None)
+    if outcome.driver is not None and not outcome.driver.running:
+        status = _forget_load(status)
     if outcome.answer is not None and outcome.answer.answer is not None and outcome.control:
         status = replace(status, applied_epoch=outcome.answer.answer.epoch)
     if outcome.missing is not None and outcome.missing.holds:
@@ -314,6 +320,22 @@ def _describe(outcome: PassOutcome, running: Condition, before: Status, now_s: f
     if outcome.approval is not None:
         status = replace(status, approval=describe_approval(outcome.approval, now_s))
     return status
+
+
+def _forget_load(status: Status) -> Status:
+    """The status of a stream that does not run, without figures of when it did."""
+    return replace(
+        status,
+        executors=0,
+        cost=None,
+        utilization=None,
+        backlog_rows=None,
+        input_rows_per_second=None,
+        true_processing_rate=None,
+        hottest_partitions=(),
+        hottest_keys=(),
+        standing=None,
+    )
 
 
 def _choose_phase(outcome: PassOutcome, running: Condition, before: Status) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from balancedstream_operator.api.conditions import BALANCED, Condition
-from balancedstream_operator.api.schema import camel
+from balancedstream_operator.api.schema import camel, describe
 from balancedstream_operator.api.status import (
     UNSEEN,
+    HotPartition,
     PastDecision,
     Proposal,
     Status,
@@ -20,6 +22,8 @@ from balancedstream_operator.api.status import (
     read_status,
     write_status,
 )
+
+LONG = "x\n" * 10_000
 
 FULL = Status(
     phase="Running",
@@ -86,3 +90,27 @@ def test_times_survive_the_way_there_and_back() -> None:
     for time_s in (0.0, 1_234_567_890.0, 4_000_000_000.0):
         assert parse_time(format_time(time_s)) == time_s
     assert parse_time(None) is None
+
+
+def _find_too_long(written: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
+    if isinstance(written, dict):
+        for name, value in written.items():
+            yield from _find_too_long(value, schema["properties"][name], f"{path}.{name}")
+    elif isinstance(written, list):
+        for value in written:
+            yield from _find_too_long(value, schema["items"], path)
+    elif isinstance(written, str) and len(written) > schema.get("maxLength", len(written)):
+        yield path
+
+
+def test_a_text_that_is_too_long_is_cut_because_the_api_server_refuses_a_whole_status() -> None:
+    status = Status(
+        phase=LONG,
+        reason=LONG,
+        standing=LONG,
+        selector=LONG,
+        decisions=(PastDecision(time=format_time(9.0), kind="move", epoch=7, reason=LONG),),
+        proposal=Proposal(id="8-1", time=format_time(9.0), reason=LONG),
+        hottest_partitions=(HotPartition(query=LONG, operator=0, partition=1),),
+    )
+    assert list(_find_too_long(write_status(status), describe(Status), "status")) == []

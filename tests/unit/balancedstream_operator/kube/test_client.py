@@ -16,7 +16,13 @@ from loopback import serve
 
 from balancedstream_operator.api.resource import API_VERSION, KIND, Stream
 from balancedstream_operator.errors import ClusterError, RefusedError, UnreachableError
-from balancedstream_operator.kube.client import FIELD_MANAGER, PLAN_MANAGER, KubernetesCluster
+from balancedstream_operator.kube.client import (
+    FIELD_MANAGER,
+    PLAN_MANAGER,
+    TIMEOUT_S,
+    KubernetesCluster,
+    limit_time,
+)
 
 PLAN = path_of("ConfigMap", "clicks-plan")
 POD = path_of("Pod", "clicks-driver-0")
@@ -344,3 +350,17 @@ def test_each_kind_is_discovered_once(server: ApiServer, cluster: KubernetesClus
     for _ in range(3):
         cluster.get("apps/v1", "StatefulSet", "shop", "clicks-driver")
     assert [r.path for r in server.requests].count("/apis/apps/v1") == 1
+
+
+def test_no_request_waits_for_ever() -> None:
+    asked: list[Any] = []
+
+    class Rest:
+        def request(self, *given: Any, _request_timeout: Any = None) -> None:
+            asked.append(_request_timeout)
+
+    rest: Any = Rest()
+    limit_time(rest)
+    rest.request("GET", "/apis")
+    rest.request("GET", "/apis", _request_timeout=3)
+    assert asked == [TIMEOUT_S, 3]

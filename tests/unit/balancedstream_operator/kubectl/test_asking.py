@@ -97,6 +97,18 @@ def test_a_stream_is_paused_with_a_reason_and_resumed(
     assert read_annotations(site) == {}
 
 
+@pytest.mark.parametrize("reason", ["True", "a\tb", "a\u200db", "why " * 300])
+def test_a_stream_is_paused_with_whatever_words(
+    make_site: Callable[..., Any], kubectl_bst: Run, reason: str
+) -> None:
+    site = make_site()
+    site.scene.run_until_running()
+    site.publish()
+    status, output, _ = kubectl_bst(site, "pause", "clicks", "-n", "shop", "--reason", reason)
+    assert status == 0
+    assert output.startswith("shop/clicks: somebody paused this stream")
+
+
 @pytest.mark.parametrize("reason", ["", " ", "false"])
 def test_what_would_not_pause_a_stream_is_no_reason(
     make_site: Callable[..., Any], kubectl_bst: Run, reason: str

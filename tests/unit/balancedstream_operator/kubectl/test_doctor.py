@@ -263,6 +263,17 @@ def test_a_namespace_that_the_operator_leaves_out_is_a_problem(
     assert "it may not watch balancedstreams there" in output
 
 
+def test_without_any_operator_and_any_stream_that_is_a_problem(
+    make_site: Callable[..., Any], kubectl_bst: Run
+) -> None:
+    site = healthy(make_site)
+    for gone in (DEPLOYMENT, STREAM):
+        del site.server.objects[gone]
+    status, output, _ = kubectl_bst(site, "doctor", "--all-namespaces")
+    assert status == 1
+    assert "operator: none of the chart is installed" in output
+
+
 def test_operators_of_other_products_are_none_of_ours(
     make_site: Callable[..., Any], kubectl_bst: Run
 ) -> None:

@@ -619,3 +619,37 @@ def test_values_that_python_takes_for_equal_are_changes_of_a_spec(
         scene.resource["spec"]["driver"] = {"podTemplate": {"spec": {"hostNetwork": value}}}
         scene.run_pass()
     assert seen == [repr(before), repr(after)]
+
+
+def test_a_floor_that_ends_before_the_next_measurement_is_kept_all_the_same() -> None:
+    floor = {"cron": "0 3 * * *", "durationSeconds": 2400, "minExecutors": 4}
+    metrics = {"prometheusUrl": "http://prometheus", "intervalSeconds": 3600}
+    scene = Scene(metrics=metrics, schedule={"floors": [floor]})
+    scene.run_until_running()
+    for at_s, wanted in ((10_700.0, 2), (10_830.0, 4), (13_000.0, 4)):
+        scene.now_s = at_s
+        scene.finish_batches()
+        assert scene.run_pass().status["desiredExecutors"] == wanted
+
+
+def test_a_stream_that_does_not_run_has_no_figures_of_when_it_did() -> None:
+    scene = Scene()
+    scene.run_until_running()
+    refused = Answer(0, refused="plan.mood: unknown field").to_json()
+    scene.cluster.objects["ConfigMap", "clicks-answer"]["data"] = {"answer.json": refused}
+    assert conditions(scene.run_pass())["PlanRefused"] == ("True", "PlanRefused")
+    scene.resource["spec"]["suspend"] = True
+    scene.run_pass()
+    del scene.cluster.objects["Pod", POD]
+    done = scene.run_pass()
+    assert conditions(done)["PlanRefused"] == ("Unknown", "Suspended")
+    status = done.status
+    assert (status["executors"], status["utilization"], status["backlogRows"]) == (0, None, None)
+
+
+def test_whether_a_period_holds_is_unknown_while_the_spec_is_invalid() -> None:
+    scene = Scene(schedule={"excluded": [{"cron": "0 0 * * *", "durationSeconds": 36_000}]})
+    assert conditions(scene.run_until_running())["Excluded"][0] == "True"
+    scene.resource["spec"]["executors"] = {"min": 5, "max": 4}
+    scene.now_s += 86_400.0
+    assert conditions(scene.run_pass())["Excluded"] == ("Unknown", "InvalidSpec")
