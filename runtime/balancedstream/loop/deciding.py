@@ -84,6 +84,9 @@ class Decider:
         self._past = Past()
         self._idle_s: dict[str, float] = {}
         self._foreseen_s = -math.inf
+        # Executors that a look wanted since a batch ended: if they may not come, asking again and
+        # again changes nothing.
+        self._wanted = 0
         self._memory = Memory()
         self._paused = ""
         self._holders: tuple[SlotHolder, ...] = ()
@@ -94,7 +97,7 @@ class Decider:
     def finish_batch(self, batch: FinishedBatch) -> None:
         """Adds a batch to the measurements; then decides, if there are executors to decide for."""
         event, state = batch.event, self._realizer.state()
-        query = event.query
+        query, self._wanted = event.query, 0
         self._batches.append(event.sample)
         self._memory = batch.memory
         self._sights.finish_batch(event.sample)
@@ -159,7 +162,8 @@ class Decider:
         observation = self._observe(state, executors, now_s)
         scaling = foresee(observation, self._policy)
         self._realizer.expect(scaling.growth)
-        if scaling.executors > observation.asked:
+        if scaling.executors > max(observation.asked, self._wanted):
+            self._wanted = scaling.executors
             self._decide(state, executors, now_s, ran=set())
         elif isinstance(event, BatchPlanned):
             self._admit(scaling)

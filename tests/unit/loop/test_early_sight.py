@@ -102,6 +102,15 @@ def test_rows_that_pile_up_behind_a_batch_add_executors_once_it_shows_how_many_c
     assert len(scene.plans[0].executors) > 4
 
 
+def test_executors_that_may_not_come_are_decided_on_once_a_batch() -> None:
+    scene = Scene(Policy(scaling=ScalingPolicy(mode="advise", max_executors=8)))
+    before = len(scene.history.decisions)
+    for second in range(1, 30):
+        scene.look(100.0 + second, 8000.0)
+    assert scene.plans == []
+    assert len(scene.history.decisions) == before + 1
+
+
 def test_looks_at_many_queries_cost_as_many_decisions_as_looks_at_one() -> None:
     scene = Scene()
     queries = [f"q{number}" for number in range(20)]
