@@ -47,7 +47,7 @@ REMOVED: tuple[RemovedKnob, ...] = (
     RemovedKnob(
         "scaling.scale_in_delay_s", (300.0,), "it follows from removals that were regretted"
     ),
-    RemovedKnob("scaling.scale_in_step", (0.5, 0.3), "one decision removes at most half"),
+    RemovedKnob("scaling.scale_in_step", (0.5, 0.3), "all that are not needed leave at once"),
     RemovedKnob("scaling.scale_out_factor", (8.0, 2.0), "one decision multiplies by at most eight"),
     RemovedKnob(
         "scaling.ineffective_hold_s",
