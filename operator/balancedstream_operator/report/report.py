@@ -34,6 +34,7 @@ from balancedstream_operator.api.status import (
     Status,
     StreamEvent,
     format_time,
+    parse_time,
     summarize,
 )
 from balancedstream_operator.driver.state import DriverState
@@ -409,11 +410,14 @@ def _find_proposal(outcome: PassOutcome) -> Advice:
 
 
 def _describe_proposal(outcome: PassOutcome, before: Status, now_s: float) -> Proposal | None:
-    """The present proposal; a proposal that stays keeps its time and its words."""
+    """The present proposal; one that stays keeps its words, and its time if that has come."""
     advice = _find_proposal(outcome)
     if not advice.id:
         return None
     if before.proposal is not None and before.proposal.id == advice.id:
+        proposed_s = parse_time(before.proposal.time)
+        if proposed_s is None or proposed_s > now_s:
+            return replace(before.proposal, time=format_time(now_s))
         return before.proposal
     return Proposal(id=advice.id, time=format_time(now_s), reason=summarize([advice.reason]))
 

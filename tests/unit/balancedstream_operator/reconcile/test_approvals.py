@@ -84,6 +84,11 @@ def test_a_proposal_says_what_it_is_in_the_status_and_keeps_its_id_while_it_stay
     scene.finish_batches({0: 4.5, 1: 3.5, 2: 0.5, 3: 0.5})
     scene.run_pass()
     assert scene.resource["status"]["proposal"] == first, "other figures, the same proposal"
+    ahead = {**first, "time": "2099-01-01T00:00:00Z"}
+    scene.resource["status"]["proposal"] = ahead
+    scene.finish_batches()
+    scene.run_pass()
+    assert scene.resource["status"]["proposal"]["time"] < "2099", "a clock was wrong"
     scene.passes = scene.make_passes()
     scene.finish_batches()
     done = scene.run_pass()
