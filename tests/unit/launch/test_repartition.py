@@ -36,7 +36,6 @@ def fail(capsys: pytest.CaptureFixture[str], path: Path, *options: str) -> str:
 @pytest.mark.parametrize(
     ("made", "options", "named"),
     [
-        ({}, ["--partitions", "3"], "3 state partitions already"),
         ({}, ["--partitions", "0"], "--partitions: must be"),
         ({}, ["--undo"], "--undo: the last batch"),
         ({}, ["--partitions", "6", "--sample-above", "much"], "--sample-above: not a size"),
@@ -81,6 +80,17 @@ def test_a_folder_that_is_no_checkpoint_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"{tmp_path} is no checkpoint" in fail(capsys, tmp_path, "--partitions", "6")
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["", "dry"])
+def test_a_checkpoint_that_has_the_number_is_left_alone_and_that_is_no_error(
+    dry: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_checkpoint(tmp_path / "checkpoint")
+    before = read_tree(path)
+    assert main(["repartition", str(path), "--partitions", "3", *dry]) == 0
+    assert "has 3 state partitions already. Nothing was changed." in capsys.readouterr().out
+    assert read_tree(path) == before
 
 
 def test_a_dry_run_names_operators_numbers_costs_and_the_way_back(
