@@ -93,7 +93,7 @@ def test_removed_knobs_are_said_in_one_line_and_the_rest_of_the_policy_holds(
     attachment.detach()
     (said,) = view.notes
     assert "balance.stop_at (moves always continue to within 2 % of the bound)" in said
-    assert "scaling.scale_in_step (one decision removes at most half)" in said
+    assert "scaling.scale_in_step (all that are not needed leave at once)" in said
     assert attachment.history.run.settings["balance.act_above"] == 1.5
 
 
