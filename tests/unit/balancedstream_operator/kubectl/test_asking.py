@@ -15,11 +15,15 @@ Run = Callable[..., tuple[int, str, str]]
 STREAM = path_of("BalancedStream", "clicks")
 
 
-def advised(make_site: Callable[..., Any]) -> Any:
-    site = make_site(balancing={"mode": "Advise"}, scaling={"mode": "Advise"})
+def running(make_site: Callable[..., Any], **spec: Any) -> Any:
+    site = make_site(**spec)
     site.scene.run_until_running()
     site.publish()
     return site
+
+
+def advised(make_site: Callable[..., Any]) -> Any:
+    return running(make_site, balancing={"mode": "Advise"}, scaling={"mode": "Advise"})
 
 
 def read_annotations(site: Any) -> dict[str, str]:
@@ -69,9 +73,7 @@ def test_an_approval_that_was_carried_out_before_is_answered_as_then(
 def test_where_nothing_is_proposed_there_is_nothing_to_approve(
     make_site: Callable[..., Any], kubectl_bst: Run
 ) -> None:
-    site = make_site()
-    site.scene.run_until_running()
-    site.publish()
+    site = running(make_site)
     status, _, errors = kubectl_bst(site, "approve", "clicks", "-n", "shop")
     assert status == 2
     assert "nothing is proposed for clicks (its mode is Auto)" in errors
@@ -81,9 +83,7 @@ def test_where_nothing_is_proposed_there_is_nothing_to_approve(
 def test_a_stream_is_paused_with_a_reason_and_resumed(
     make_site: Callable[..., Any], kubectl_bst: Run
 ) -> None:
-    site = make_site()
-    site.scene.run_until_running()
-    site.publish()
+    site = running(make_site)
     arguments = ("pause", "clicks", "-n", "shop", "--reason", "load test")
     status, output, _ = kubectl_bst(site, *arguments)
     assert status == 0
@@ -101,9 +101,7 @@ def test_a_stream_is_paused_with_a_reason_and_resumed(
 def test_a_stream_is_paused_with_whatever_words(
     make_site: Callable[..., Any], kubectl_bst: Run, reason: str
 ) -> None:
-    site = make_site()
-    site.scene.run_until_running()
-    site.publish()
+    site = running(make_site)
     status, output, _ = kubectl_bst(site, "pause", "clicks", "-n", "shop", "--reason", reason)
     assert status == 0
     assert output.startswith("shop/clicks: somebody paused this stream")
@@ -113,9 +111,7 @@ def test_a_stream_is_paused_with_whatever_words(
 def test_what_would_not_pause_a_stream_is_no_reason(
     make_site: Callable[..., Any], kubectl_bst: Run, reason: str
 ) -> None:
-    site = make_site()
-    site.scene.run_until_running()
-    site.publish()
+    site = running(make_site)
     status, output, errors = kubectl_bst(site, "pause", "clicks", "-n", "shop", "--reason", reason)
     assert (status, output) == (2, "")
     assert errors.startswith("error: --reason: ")
