@@ -10,7 +10,7 @@ the query, and `batch` is the number of the micro-batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 OperatorId = tuple[str, int]
@@ -137,7 +137,12 @@ class ProcessSample:
         heap_bytes: what objects take of the JVM's heap.
         off_heap_bytes: what the JVM itself takes beside it: classes, compiled code.
         python_bytes: resident memory of Python workers; 0 where processes are not measured.
-        resident_bytes: resident memory of all its processes, RocksDB's included; 0 likewise.
+        resident_bytes: resident memory of all its processes, RocksDB's included; 0 likewise, and in
+            a heartbeat during which one of them ended (`ProcfsMetricsGetter`).
+
+    >>> ended = ProcessSample("1", heap_bytes=4, off_heap_bytes=1)
+    >>> ended.fill_in(ProcessSample("1", 3, 1, python_bytes=2, resident_bytes=9))
+    ProcessSample(executor='1', heap_bytes=4, off_heap_bytes=1, python_bytes=2, resident_bytes=9)
     """
 
     executor: str
@@ -145,6 +150,13 @@ class ProcessSample:
     off_heap_bytes: int
     python_bytes: int = 0
     resident_bytes: int = 0
+
+    def fill_in(self, before: ProcessSample | None) -> ProcessSample:
+        """With the processes as they were before, where this heartbeat could not measure them."""
+        if self.resident_bytes or before is None:
+            return self
+        known = before.python_bytes, before.resident_bytes
+        return replace(self, python_bytes=known[0], resident_bytes=known[1])
 
     def is_sound(self) -> bool:
         """Whether all values are usable, see the function `is_sound`."""

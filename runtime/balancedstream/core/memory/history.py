@@ -109,7 +109,8 @@ class MemoryHistory:
             # The first ones are slow, because nothing is in a cache yet.
             if now_s is not None and len(kept) == RECENT_BATCHES:
                 least_s[operator] = min(now_s, least_s.get(operator, now_s))
-        processes = {p.executor: p for p in (*self.processes.values(), *batch.processes)}
+        heard = {p.executor: p.fill_in(self.processes.get(p.executor)) for p in batch.processes}
+        processes = {**self.processes, **heard}
         history = replace(
             self,
             stores=stores,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from balancedstream.core.memory.history import (
@@ -52,6 +54,21 @@ def test_an_executor_has_what_the_last_batches_of_all_queries_left_on_it() -> No
     assert (b.rocksdb_bytes, b.state_bytes, b.used_bytes, b.other_bytes) == (160, 320, 900, 740)
     (a,) = history.end_query("q").measure(["a"], NO_LIMITS).executors
     assert a.rocksdb_bytes == 8
+
+
+def test_a_heartbeat_that_could_not_measure_processes_leaves_what_is_known_of_them() -> None:
+    measured, ended = ProcessSample("a", 30, 20, 10, 900), ProcessSample("a", 40, 20)
+    history = MemoryHistory()
+    # The first one may be without, too.
+    for number, heard in enumerate((ended, measured, ended)):
+        history = history.after(finish(number, {"a": 5}, processes=(heard,)))
+    (a,) = history.measure(["a"], NO_LIMITS).executors
+    assert (a.heap_bytes, a.python_bytes, a.used_bytes) == (40, 10, 900)
+    # Another executor with that name would start anew.
+    history = history.after(replace(finish(4, {"b": 5}), executors={"b": 2}))
+    history = history.after(finish(5, {"a": 5}, processes=(ended,)))
+    (a,) = history.measure(["a"], NO_LIMITS).executors
+    assert (a.python_bytes, a.used_bytes) == (0, 65)
 
 
 def test_what_all_stores_of_an_executor_share_is_counted_once() -> None:
