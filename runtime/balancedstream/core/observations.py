@@ -45,11 +45,12 @@ class ScaleOut:
         at_s: when it was decided, seconds since the Unix epoch.
         before: executors until then.
         after: executors requested.
-        rows_per_s: rows that the queries processed per second of batch time until then, the fixed
+        rows_per_s: rows that the query processed per second of batch time until then, the fixed
             part of a batch aside.
         gain: by what fraction that rate was expected to grow.
         failed: whether it was found to have grown by next to nothing, when all of them were last
             under load.
+        query: the query whose rows needed them.
     """
 
     at_s: float
@@ -58,6 +59,7 @@ class ScaleOut:
     rows_per_s: float
     gain: float
     failed: bool = False
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)

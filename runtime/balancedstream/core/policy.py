@@ -273,7 +273,7 @@ class ScalingPolicy(_Section):
             0.0,
             86_400.0,
             "From the arrival of a row to the end of its batch, at most; 0 for two and a half "
-            "trigger intervals.",
+            "trigger intervals, which also count if this is no longer than one of them.",
         ),
     ] = 0.0
     window_s: Annotated[

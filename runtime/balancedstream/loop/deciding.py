@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from balancedstream.core.balance.loads import prune
@@ -42,9 +42,9 @@ from balancedstream.record.wording import plural
 LOOK_BACK_S = 600.0
 """What batches cost, and how many rows came, is known for so long."""
 
-FORESEE_EVERY_S = 0.9
-"""What waits is told of each query each second. All of them are weighed at once, and so not for
-each: with twenty queries the driver's Python would have time for nothing else."""
+WEIGH_EVERY_S = 0.9
+"""All queries are weighed at once, and so not at each batch of each, nor each time that a source is
+asked: with twenty queries the driver's Python would have time for nothing else."""
 
 CLOCK_SLACK_S = 5.0
 """What ended later than this from now ended before the clock was set back."""
@@ -84,6 +84,10 @@ class Decider:
         self._past = Past()
         self._idle_s: dict[str, float] = {}
         self._foreseen_s = -math.inf
+        self._decided_s = -math.inf
+        self._decided_for = ""
+        # Operators that were measured since the last decision.
+        self._measured: set[OperatorId] = set()
         # Executors that a look wanted since a batch ended: if they may not come, asking again and
         # again changes nothing.
         self._wanted = 0
@@ -116,18 +120,21 @@ class Decider:
                 f"baseline: {plural(self._baseline.batches, 'batch')} measured without a change; "
                 "balancing begins"
             )
-        if batch.executors:
-            ran = {(query, operator.id) for operator in event.operators}
-            if query in state.keys.settling:
-                ran = set()
-            self._decide(state, batch.executors, batch.now_s, ran)
+        if not batch.executors:
+            return
+        if query not in state.keys.settling:
+            self._measured |= {(query, operator.id) for operator in event.operators}
+        lately = 0.0 <= batch.now_s - self._decided_s < WEIGH_EVERY_S
+        if not (lately and self._decided_for != query):
+            self._decided_for = query
+            self._decide(state, batch.executors, batch.now_s)
 
     def note_idle(self, query: str, executors: Mapping[str, int], now_s: float) -> None:
         """A query waits for data; then decides, for fewer executors may do."""
         self._idle_s[query] = now_s
         self._prune(now_s)
         if executors:
-            self._decide(self._realizer.state(), executors, now_s, ran=set())
+            self._decide(self._realizer.state(), executors, now_s)
 
     def pause(self, reason: str) -> None:
         """From now on decisions only say what they would do, for this reason; "" ends that."""
@@ -146,7 +153,7 @@ class Decider:
         state = self._realizer.state()
         if state.requested is None and self._tasks:
             moving = {o: moves for o, moves in state.moving.items() if o not in state.undecided}
-            self._decide(replace(state, moving=moving), executors, now_s, ran=set())
+            self._decide(replace(state, moving=moving), executors, now_s)
 
     def see(
         self, event: BatchPlanned | RowsWaiting, executors: Mapping[str, int], now_s: float
@@ -154,7 +161,7 @@ class Decider:
         """Decides before a batch ends, if what was seen needs more executors."""
         if not self._sights.see(event, now_s) or not executors:
             return
-        lately = 0.0 <= now_s - self._foreseen_s < FORESEE_EVERY_S
+        lately = 0.0 <= now_s - self._foreseen_s < WEIGH_EVERY_S
         if lately and isinstance(event, RowsWaiting):
             return
         self._foreseen_s = now_s
@@ -164,7 +171,7 @@ class Decider:
         self._realizer.expect(scaling.growth)
         if scaling.executors > max(observation.asked, self._wanted):
             self._wanted = scaling.executors
-            self._decide(state, executors, now_s, ran=set())
+            self._decide(state, executors, now_s)
         elif isinstance(event, BatchPlanned):
             self._admit(scaling)
             self._admission.see(event)
@@ -188,21 +195,17 @@ class Decider:
         self._idle_s.pop(query, None)
         self._admission.end_query(query)
 
-    def _decide(
-        self,
-        state: RealizerState,
-        executors: Mapping[str, int],
-        now_s: float,
-        ran: Collection[OperatorId],
-    ) -> None:
+    def _decide(self, state: RealizerState, executors: Mapping[str, int], now_s: float) -> None:
         """Decides on the present measurements; realizes a plan that changes something.
 
         Args:
             state: how far the plan in force is.
             executors: live executors, id to cores.
             now_s: seconds since the Unix epoch.
-            ran: operators with a new measurement; the others have nothing new to report.
         """
+        self._decided_s = now_s
+        # The other operators have nothing new to report.
+        measured, self._measured = self._measured, set()
         observation = self._observe(state, executors, now_s)
         past = replace(self._past, requested=observation.asked)
         decision = decide(observation, self._policy)
@@ -214,7 +217,7 @@ class Decider:
         self._admit(decision.scaling)
         self._realizer.expect(decision.scaling.growth)
         advice = self._decide_freely(observation, decision)
-        for operator in sorted(set(ran) & decision.balance.keys() - state.moving.keys()):
+        for operator in sorted(measured & decision.balance.keys() - state.moving.keys()):
             self._report_balance(operator, decision, advice)
         self._report_scaling(advice.scaling, observation.asked)
         if plan is None:

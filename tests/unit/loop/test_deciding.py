@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,6 +51,7 @@ class Scene:
         self.moving: dict[tuple[str, int], dict[int, str]] = {}
         self.undecided: frozenset[tuple[str, int]] = frozenset()
         self.plans: list[Plan] = []
+        self.decided = 0
         self.history = History(RunInfo("test", 0.0, 2, "4.3.0", "3.11"))
         self.view = RecordingSpectator()
         realizer: Any = SimpleNamespace(
@@ -57,19 +59,23 @@ class Scene:
                 0, self.requested, RestoreCost(), self.moving, keys.state(), self.undecided
             ),
             apply=lambda plan, why: self.plans.append(plan),
-            expect=lambda growth: None,
+            expect=self.expect,
         )
         journal = Journal(self.history, self.view, Exporter(hot_keys="hashed"), lambda: 7.0)
         self.decider = Decider(realizer, policy or Policy(), journal)
 
-    def run_batch(self, *busy_s: float, at_s: float = 50.0) -> None:
+    def expect(self, growth: Mapping[str, float]) -> None:
+        self.decided += 1
+
+    def run_batch(self, *busy_s: float, at_s: float = 50.0, query: str = "q") -> None:
         batch = self.keys.batch
         tasks = tuple(
-            TaskSample("q", 0, p, batch, PLACEMENT[p], s, 10, 0, at_s) for p, s in enumerate(busy_s)
+            TaskSample(query, 0, p, batch, PLACEMENT[p], s, 10, 0, at_s)
+            for p, s in enumerate(busy_s)
         )
-        sample = BatchSample("q", batch, at_s, 5.0, 40)
+        sample = BatchSample(query, batch, at_s, 5.0, 40)
         record: Any = None
-        event = BatchFinished("q", sample, tasks, (OPERATOR,), 0)
+        event = BatchFinished(query, sample, tasks, (OPERATOR,), 0)
         self.decider.finish_batch(FinishedBatch(event, record, EXECUTORS, at_s))
         self.keys.batch += 1
 
@@ -92,6 +98,23 @@ def test_a_key_that_no_assignment_can_split_is_told_of_as_metrics_may_name_it() 
     reasons = [decision.reason for decision in scene.history.decisions]
     assert any(f"key {name_key(DE, 'hashed')} alone carries" in reason for reason in reasons)
     assert not any(DE in reason for reason in reasons)
+
+
+def test_batches_of_many_queries_cost_as_many_decisions_as_those_of_one() -> None:
+    def count(queries: int) -> tuple[int, set[str]]:
+        scene = Scene(Keys({}), parse({"balance": {"mode": "off"}}))
+        for second in range(1, 21):
+            for number in range(queries):
+                at_s = second + number / queries
+                scene.run_batch(1.0, 1.0, 1.0, at_s=at_s, query=f"q{number}")
+        reported = {d.query for d in scene.history.decisions if d.query}
+        return scene.decided, reported
+
+    assert count(1) == (20, {"q0"})
+    # Those whose batch ended in between are reported with the next one.
+    decisions, reported = count(10)
+    assert decisions <= 23
+    assert reported == {f"q{number}" for number in range(10)}
 
 
 def test_executors_get_their_share_in_mid_batch_once_the_last_one_is_there() -> None:

@@ -80,7 +80,7 @@ class QueryCost:
 
     Attributes:
         fixed_s: busy seconds of a batch without rows.
-        row_s: busy seconds of a row.
+        row_s: busy seconds of a row; 0 if no batch had rows.
         driver_s: seconds of a batch without a task, by what the driver does.
         stages: the stages of a batch.
         pace: what tasks take of a batch over what the model says, in a usual batch.
@@ -179,7 +179,10 @@ def learn(
     tasks: Sequence[TaskSample],
     cores: float,
 ) -> QueryCost | None:
-    """What the batches of a query cost; None if none with rows was measured.
+    """What the batches of a query cost; None if none was measured.
+
+    Those without rows, which timers cause, count if there are no others: all that they cost is
+    fixed.
 
     Batches in which partitions moved, or executors joined or left, count only while there are no
     others. A line through busy seconds by rows says what is fixed. If all batches have about as
@@ -200,8 +203,7 @@ def learn(
     by_batch: dict[int, dict[StageKind, StageSample]] = defaultdict(dict)
     for stage in stages:
         by_batch[stage.batch][stage.kind] = stage
-    found = [_Measured(batch, by_batch[batch.batch]) for batch in run if batch.batch in by_batch]
-    measured = [m for m in found if m.batch.input_rows > 0 and m.busy_s > _LEAST_S][-_MAX_BATCHES:]
+    measured = _list_measured(run, by_batch)
     if not measured:
         return None
     moved = {task.batch for task in tasks if task.moved}
@@ -212,8 +214,12 @@ def learn(
     ]
     measured = settled or measured
     recent = measured[-RECENT_BATCHES:]
-    fixed_s = _fit_fixed(measured, tasks)
-    row_s = _estimate_row(measured, fixed_s)
+    if recent[-1].batch.input_rows:
+        fixed_s = _fit_fixed(measured, tasks)
+        row_s = _estimate_row(measured, fixed_s)
+    else:
+        fixed_s = max(fmean(m.busy_s for m in batches) for batches in (recent, measured))
+        row_s = 0.0
     paced = [(m, pace) for m in measured if (pace := m.find_pace(cores)) > 0.0]
     paces = [pace for _, pace in paced[-RECENT_BATCHES:]] or [1.0]
     scatter = None
@@ -235,6 +241,21 @@ def learn(
         scatter,
         min(len(m.executors) for m in recent) * cores,
     )
+
+
+def _list_measured(
+    run: Sequence[BatchSample], stages: Mapping[int, Mapping[StageKind, StageSample]]
+) -> list[_Measured]:
+    """The last batches whose tasks were measured, oldest first; with rows, if there are some."""
+    found: list[_Measured] = []
+    empty: list[_Measured] = []
+    for batch in reversed(run):
+        measured = _Measured(batch, stages.get(batch.batch, {}))
+        if measured.busy_s > _LEAST_S:
+            (found if batch.input_rows > 0 else empty).append(measured)
+        if len(found) == _MAX_BATCHES:
+            break
+    return (found or empty[:_MAX_BATCHES])[::-1]
 
 
 def _fit_fixed(measured: Sequence[_Measured], tasks: Iterable[TaskSample]) -> float:

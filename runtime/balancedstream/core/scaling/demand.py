@@ -16,7 +16,7 @@ from balancedstream.core.policy import ScalingPolicy
 from balancedstream.core.samples import BatchSample, OperatorId, StageSample
 from balancedstream.core.scaling.arrivals import Arrivals, Forecast, count_arrivals
 from balancedstream.core.scaling.costs import RECENT_BATCHES, QueryCost, learn
-from balancedstream.core.scaling.workload import sort_batches, waits_for_data
+from balancedstream.core.scaling.workload import LATE, sort_batches, waits_for_data
 from balancedstream.core.wire.plan import StandingStep
 
 OBJECTIVE_INTERVALS = 2.5
@@ -91,6 +91,11 @@ class Demand:
         return self.trigger_s or INTERVAL_S
 
     @property
+    def can_bound(self) -> bool:
+        """Whether a bound for its batches means something: a time, and what a row costs."""
+        return self.trigger_s > 0.0 and self.cost.row_s > 0.0
+
+    @property
     def is_capped(self) -> bool:
         """Whether more rows come than limited batches read, although these end in time."""
         in_time = all(b.duration_s < _BACK_TO_BACK * (b.interval_s or 0.0) for b in self.recent)
@@ -158,7 +163,7 @@ class Demand:
             _find_largest(
                 lambda rows: replace(self, then_rows=rows).after(working) <= self.objective_s
             ),
-            float(int(self.bound(cores))) if bounds and self.trigger_s else None,
+            float(int(self.bound(cores))) if bounds and self.can_bound else None,
         )
 
     def bound(self, cores: float, joined_in_s: float = 0.0) -> float:
@@ -276,7 +281,9 @@ def measure_demands(
     for query, run in sort_batches(seen.batches).items():
         age_s = seen.now_s - run[-1].finished_s
         waits = waits_for_data(query, seen.idle_s, seen.now_s)
-        if age_s > limits.window_s and not any(s.query == query for s in seen.sightings):
+        # Until then a batch may still be due.
+        usual_s = max(limits.window_s, LATE * (run[-1].trigger_s or 0.0))
+        if age_s > usual_s and not any(s.query == query for s in seen.sightings):
             if not waits:
                 load.unmeasured.append(f"query {query}: its last batch ended {age_s:.0f} s ago")
             elif age_s < seen.scale_in_delay_s:
@@ -294,7 +301,7 @@ def measure_demands(
         if cost is None or not (long or len(measured) >= MIN_BATCHES):
             load.unmeasured.append(
                 f"query {query}: {len(measured)} of {MIN_BATCHES} batches measured"
-                + ("" if cost else ", none of them with rows and tasks")
+                + ("" if cost else ", none of them with tasks")
             )
             continue
         waits = waits and seen.idle_s[query] > run[-1].finished_s
@@ -361,7 +368,7 @@ def _measure_demand(
         arrivals,
         arrivals.foresee(seen.start_s + interval_s, interval_s, rate),
         last.trigger_s or 0.0,
-        limits.latency_objective_s or OBJECTIVE_INTERVALS * interval_s,
+        _choose_objective(limits.latency_objective_s, last.trigger_s),
         recent,
         begun_s,
         running,
@@ -370,6 +377,16 @@ def _measure_demand(
         bounded=bounded,
         batch_rows=math.inf if bounded else _find_most_rows(recent),
     )
+
+
+def _choose_objective(set_s: float, trigger_s: float | None) -> float:
+    """The objective that counts: no row is done sooner than the trigger lets its batch begin.
+
+    >>> _choose_objective(15.0, 10.0), _choose_objective(5.0, 10.0), _choose_objective(5.0, None)
+    (15.0, 25.0, 5.0)
+    """
+    can_meet = set_s > (trigger_s or 0.0)
+    return set_s if can_meet else OBJECTIVE_INTERVALS * (trigger_s or INTERVAL_S)
 
 
 def _find_most_rows(recent: Sequence[BatchSample]) -> float:

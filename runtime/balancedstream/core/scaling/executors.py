@@ -13,7 +13,7 @@ executors gain next to nothing, the verdict names what limits the batch instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from balancedstream.core.balance.loads import OperatorLoad
@@ -202,7 +202,7 @@ class _Sizing:
         demands = self.load.demands
         return replace(
             decision,
-            bounds={d.query: d.bound(there, max(0.0, missing_s)) for d in demands if d.trigger_s},
+            bounds={d.query: d.bound(there, max(0.0, missing_s)) for d in demands if d.can_bound},
             growth={d.query: d.foresee_growth(there, then) for d in demands},
             demands=() if self.load.unmeasured else tuple(demands),
             tight=self.tight,
@@ -228,30 +228,46 @@ class _Sizing:
     def _choose(self, last: ScaleOut | None) -> ScalingDecision:
         if not self.load.demands:
             return self._give_back("no query has rows to work on")
-        worst = max(self.load.demands, key=lambda d: self._find_latency(d) / d.objective_s)
-        latest_s = TOLERANCE * worst.objective_s
-        if self._find_latency(worst) <= latest_s:
-            return self._give_back(self._describe_met(worst))
-        limit = find_limit(worst, self.asked * self.cores, self.loads)
-        if limit is not None:
+        worst_first = sorted(
+            self.load.demands, key=lambda d: self._find_latency(d) / d.objective_s, reverse=True
+        )
+        missed = [d for d in worst_first if self._find_latency(d) > TOLERANCE * d.objective_s]
+        if not missed:
+            return self._give_back(self._describe_met(worst_first[0]))
+        found = [(d, find_limit(d, self.asked * self.cores, self.loads)) for d in missed]
+        # Executors do not help a query that something else limits; they may help the others.
+        helped = [d for d, limit in found if limit is None]
+        needs_more = not self._meets(self.asked, helped, tolerance=TOLERANCE)
+        limit = next((limit for _, limit in found if limit is not None), None)
+        if limit is not None and not needs_more:
             return self._keep(*limit)
+        worst = helped[0]
         if self.tight is not None and self.tight.kind == "reads":
-            missed = self._describe_missed(worst)
-            why = f"{missed}, but {self.tight.said}: memory is what is missing, and not executors"
-            return self._keep(Verdict.MEMORY_BOUND, why)
-        if not self._meets(self.asked, tolerance=TOLERANCE):
-            return self._add(worst, last)
-        if worst.after(self.working) > latest_s:
+            why = f"{self.tight.said}: memory is what is missing, and not executors"
+            return self._keep(Verdict.MEMORY_BOUND, f"{self._describe_missed(worst)}, but {why}")
+        if needs_more:
+            return self._add(helped, last)
+        if worst.after(self.working) > TOLERANCE * worst.objective_s:
             why = f"{self._describe_missed(worst)}, but more executors do no better"
             return self._keep(Verdict.STEADY, why)
         return self._give_back(self._describe_met(worst))
 
-    def _add(self, worst: Demand, last: ScaleOut | None) -> ScalingDecision:
-        """Adds executors, unless those of before have not shown yet what they bring."""
-        needed = self._find_fewest(self.asked + 1, self.top)
-        aim = f"{self._describe_missed(worst)}; {needed} are needed"
+    def _add(self, helped: Sequence[Demand], last: ScaleOut | None) -> ScalingDecision:
+        """Adds executors, unless those of before have not shown yet what they bring.
+
+        Args:
+            helped: the queries that executors help, the one that misses its objective most first.
+            last: the last scale-out, as it was judged.
+        """
         if last is not None and self._is_repeated(last):
-            return self._keep(Verdict.HOLD, self._describe_failure(last), needed)
+            others = [d for d in helped if d.query != last.query]
+            if self._meets(self.asked, others, tolerance=TOLERANCE):
+                needed = self._find_fewest(self.asked + 1, self.top, helped)
+                return self._keep(Verdict.HOLD, self._describe_failure(last), needed)
+            helped = others
+        worst = helped[0]
+        needed = self._find_fewest(self.asked + 1, self.top, helped)
+        aim = f"{self._describe_missed(worst)}; {needed} are needed"
         why = ""
         if self.passed_s < HOLD_S and self.seen.last_removed:
             why = f"executors were removed {self.passed_s:.0f} s ago"
@@ -264,9 +280,11 @@ class _Sizing:
         decision = self._decide(needed, Verdict.CAPACITY, aim, needed)
         if decision.executors <= self.asked:
             return decision
-        rows_per_s = self._count_rows_per_s(self.count)
-        gain = self._count_rows_per_s(decision.executors) / rows_per_s - 1.0
-        out = ScaleOut(self.seen.now_s, self.count, decision.executors, rows_per_s, gain)
+        before = self._count_rows_per_s(worst, self.count)
+        gain = self._count_rows_per_s(worst, decision.executors) / before - 1.0
+        out = ScaleOut(
+            self.seen.now_s, self.count, decision.executors, before, gain, query=worst.query
+        )
         return replace(decision, scale_out=out)
 
     def _give_back(self, met: str) -> ScalingDecision:
@@ -317,12 +335,19 @@ class _Sizing:
         The first batches on new executors are slow, so a failure stands only as long as it shows.
         While one executor has most of the work, the others cannot show what they bring.
         """
-        demands = self.load.demands
-        if last is None or self.count < last.after or self._is_skewed() or not demands:
+        gain = None if last is None or self._is_skewed() else self._find_gain(last)
+        if last is None or gain is None:
             return last
-        if any(d.cost.cores < last.after * self.cores for d in demands):
-            return last
-        return replace(last, failed=self._gain_since(last) < LEAST_EFFECT * last.gain)
+        return replace(last, failed=gain < LEAST_EFFECT * last.gain)
+
+    def _find_gain(self, last: ScaleOut) -> float | None:
+        """What a scale-out has brought its query; None while too few batches ran on all of it."""
+        demand = next((d for d in self.load.demands if d.query == last.query), None)
+        if demand is None or self.count < last.after or not last.rows_per_s:
+            return None
+        if demand.cost.cores < last.after * self.cores:
+            return None
+        return self._count_rows_per_s(demand, self.count) / last.rows_per_s - 1.0
 
     def _count_cores(self, executors: int) -> float:
         """Cores of those of so many executors that are not in reserve."""
@@ -336,22 +361,32 @@ class _Sizing:
         return demand.steady(self.working) <= TOLERANCE * self.allowed[demand.query][0]
 
     def _meets(
-        self, count: int, rates: Mapping[str, float] | None = None, tolerance: float = 1.0
+        self,
+        count: int,
+        demands: Iterable[Demand],
+        rates: Mapping[str, float] | None = None,
+        tolerance: float = 1.0,
     ) -> bool:
-        """Whether so many executors meet the objectives, or do as well as any number."""
+        """Whether so many executors meet these objectives, or do as well as any number."""
         cores = self._count_cores(count)
         return all(
             d.steady(cores, rates[d.query] if rates else None)
             <= tolerance * self.allowed[d.query][0]
             and d.after(cores) <= tolerance * self.allowed[d.query][1]
-            for d in self.load.demands
+            for d in demands
         )
 
-    def _find_fewest(self, low: int, high: int, rates: Mapping[str, float] | None = None) -> int:
-        """The fewest executors of this range that meet the objectives; `high` if none do."""
+    def _find_fewest(
+        self,
+        low: int,
+        high: int,
+        demands: Sequence[Demand],
+        rates: Mapping[str, float] | None = None,
+    ) -> int:
+        """The fewest executors of this range that meet these objectives; `high` if none do."""
         while low < high:
             middle = (low + high) // 2
-            if self._meets(middle, rates):
+            if self._meets(middle, demands, rates):
                 high = middle
             else:
                 low = middle + 1
@@ -359,7 +394,8 @@ class _Sizing:
 
     def _find_for(self, rates: Mapping[str, float]) -> int:
         """The fewest executors that may stay and meet the objectives at these rates."""
-        return max(self._find_fewest(1, self.asked, rates), self.limits.least)
+        fewest = self._find_fewest(1, self.asked, self.load.demands, rates)
+        return max(fewest, self.limits.least)
 
     def _find_peaks(self, delay_s: float) -> dict[str, float]:
         """The highest rate of each query in a time until now, and some room."""
@@ -372,31 +408,38 @@ class _Sizing:
 
     def _describe_failure(self, last: ScaleOut) -> str:
         left_s = last.at_s + INEFFECTIVE_HOLD_S - self.seen.now_s
-        found = "" if self.count < last.after else f" ({self._gain_since(last):+.0%})"
+        gain = self._find_gain(last)
+        found = "" if gain is None else f" ({gain:+.0%})"
         return (
             f"the last scale-out, from {last.before} to {last.after}, was expected to make batches "
-            f"{last.gain:+.0%} faster and did not{found}: executors are not what is missing; it is "
-            f"not repeated for {left_s:.0f} s"
+            f"of query {last.query} {last.gain:+.0%} faster and did not{found}: executors are not "
+            f"what is missing; it is not repeated for {left_s:.0f} s"
         )
 
     def _describe_missed(self, worst: Demand) -> str:
-        steady_s, objective = worst.steady(self.working), f"{worst.objective_s:.1f} s"
+        steady_s, objective = worst.steady(self.working), self._describe_objective(worst)
         rate = f"{worst.foreseen.ahead:,.0f} rows/s foreseen ({worst.foreseen.way})"
         if steady_s > self.allowed[worst.query][0] or steady_s >= OVERLOAD_S:
             found = "fall behind" if steady_s >= OVERLOAD_S else f"take {steady_s:.1f} s"
-            return f"at {rate}, rows of query {worst.query} {found}, the objective is {objective}"
+            return f"at {rate}, rows of query {worst.query} {found}, {objective}"
         return (
             f"{worst.then_rows:,.0f} rows of query {worst.query} will wait in "
             f"{self.seen.start_s:.0f} s, those behind them take "
-            f"{worst.after(self.working):.1f} s, the objective is {objective}"
+            f"{worst.after(self.working):.1f} s, {objective}"
         )
 
     def _describe_met(self, worst: Demand) -> str:
         steady_s = worst.steady(self.working)
         return (
             f"at {worst.foreseen.ahead:,.0f} rows/s foreseen ({worst.foreseen.way}), rows of query "
-            f"{worst.query} take {steady_s:.1f} s, the objective is {worst.objective_s:.1f} s"
+            f"{worst.query} take {steady_s:.1f} s, {self._describe_objective(worst)}"
         )
+
+    def _describe_objective(self, demand: Demand) -> str:
+        set_s = self.limits.latency_objective_s
+        short = f" ({set_s:g} s are no longer than its trigger interval)"
+        ignored = 0.0 < set_s <= demand.trigger_s
+        return f"the objective is {demand.objective_s:.1f} s{short if ignored else ''}"
 
     def _keep(self, verdict: Verdict, reason: str, needed: int | None = None) -> ScalingDecision:
         return self._decide(self.asked, verdict, reason, needed)
@@ -407,8 +450,11 @@ class _Sizing:
         count, outcome = _bound(count, self.asked, self.limits)
         reserve = self.asked - self.limits.count_working(self.asked)
         reason = f"with {reserve} in reserve, {reason}" if reserve else reason
+        there = f"{self.count} executors"
+        if self.asked > self.count:
+            there = f"{self.count} of the {self.asked} executors that were asked for are there and"
         text = (
-            f"{self.count} executors have work for {self.utilization:.0%} of their time, the "
+            f"{there} have work for {self.utilization:.0%} of their time, the "
             f"hottest for {self.hottest:.0%}; {reason}; {outcome}"
         )
         return ScalingDecision(
@@ -428,19 +474,18 @@ class _Sizing:
         hottest = max(stateful.get(e, 0.0) / cores for e, cores in executors.items())
         return hottest > self.act_above * sum(stateful.values()) / (self.count * self.cores)
 
-    def _count_rows_per_s(self, executors: int) -> float:
-        """Rows that so many do per second of batch time, the fixed part of a batch aside."""
-        cores = executors * self.cores
-        return sum(1.0 / d.cost.last_per_row(d.slots(cores)) for d in self.load.demands)
+    def _count_rows_per_s(self, demand: Demand, executors: int) -> float:
+        """Rows that so many do per second of batch time, the fixed part of a batch aside.
+
+        Of a query without rows, its batches.
+        """
+        slots = demand.slots(executors * self.cores)
+        return 1.0 / (demand.cost.last_per_row(slots) or demand.cost.last(0.0, slots))
 
     def _is_repeated(self, last: ScaleOut) -> bool:
         """Whether more executors would repeat a scale-out of late that did not help."""
         recent = self.seen.now_s - last.at_s < INEFFECTIVE_HOLD_S
         return recent and last.failed and self.count >= last.before
-
-    def _gain_since(self, last: ScaleOut) -> float:
-        shown = self._count_rows_per_s(self.count)
-        return shown / last.rows_per_s - 1.0 if last.rows_per_s else math.inf
 
 
 def _bound(count: int, asked: int, limits: ScalingPolicy) -> tuple[int, str]:

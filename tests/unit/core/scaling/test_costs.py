@@ -65,12 +65,32 @@ def test_if_all_batches_are_alike_tasks_with_few_rows_tell_the_fixed_part() -> N
     assert cost.fixed_s == pytest.approx(FIXED_S, rel=0.01)
 
 
-def test_a_batch_without_rows_or_tasks_teaches_nothing() -> None:
-    batch = BatchSample("q", 1, 10.0, 5.0, 0, 10.0)
-    assert (
-        learn([batch], [StageSample("q", 1, "source", 10.0, 4, 1.0, {"a": 4.0})], [], 1.0) is None
-    )
+def test_a_batch_without_tasks_teaches_nothing() -> None:
     assert learn([BatchSample("q", 1, 10.0, 5.0, 9, 10.0)], [], [], 1.0) is None
+
+
+def test_batches_without_rows_count_only_where_there_are_no_others() -> None:
+    def learn_of(rows: list[int], busy_s: list[float]) -> QueryCost:
+        batches = [BatchSample("q", n, 10.0 * n, 5.0, each, 10.0) for n, each in enumerate(rows)]
+        stages = [
+            StageSample("q", n, "stateful", 10.0 * n, 4, each / 4, {"a": each})
+            for n, each in enumerate(busy_s)
+        ]
+        found = learn(batches, stages, [], 1.0)
+        assert found is not None
+        return found
+
+    timers = learn_of([0] * 12, [4.0] * 12)
+    assert (timers.fixed_s, timers.row_s, timers.last_per_row(2.0)) == (4.0, 0.0, 0.0)
+    # One batch of many timers is not what they usually take, and a few cheap ones are not either.
+    assert learn_of([0] * 12, [4.0] * 7 + [1.0] * 5).fixed_s == pytest.approx(29 / 11)
+    assert learn_of([0, 900, 0, 900, 0], [1.0, 9.0, 1.0, 9.0, 1.0]).row_s > 0.0
+
+
+def test_as_many_batches_teach_the_same_however_many_came_before() -> None:
+    noise = Random(7)
+    rows = [noise.randrange(1000, 4000) for _ in range(45)]
+    assert run([5] * 300 + rows) == run([5] * 30 + rows)
 
 
 @given(st.floats(1.0, 1e5), st.integers(1, 63))

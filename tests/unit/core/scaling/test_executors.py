@@ -179,7 +179,7 @@ def test_executors_that_are_on_their_way_count() -> None:
 
 
 def test_a_scale_out_is_not_judged_while_one_executor_has_most_of_the_work() -> None:
-    last = ScaleOut(1500.0, before=2, after=4, rows_per_s=110.0, gain=0.9)
+    last = ScaleOut(1500.0, before=2, after=4, rows_per_s=110.0, gain=0.9, query="q")
     skewed = decide_on({"a": [3.0, 3.0, 3.9], "b": [1.0], "c": [1.0], "d": [1.0]}, last=last)
     assert (skewed.verdict, skewed.scale_out) == (Verdict.SKEW, last)
     level = decide_on(even(4, 9.0), last=last, duration_s=9.6)
@@ -316,8 +316,27 @@ def test_a_stream_that_stopped_is_held_for_it_may_be_hung(busy_s: float) -> None
     assert (decision.executors, decision.verdict) == (4, Verdict.HOLD)
 
 
-def test_batches_without_rows_have_no_rate_and_are_held() -> None:
-    assert decide_on(even(4, 9.5), rows=0).verdict == Verdict.HOLD
+def test_timers_need_executors_though_no_rows_come() -> None:
+    assert decide_on(even(4, 9.0), rows=0).verdict == Verdict.STEADY
+    missed = decide_on(even(4, 26.0), duration_s=27.0, rows=0)
+    assert (missed.executors > 4, missed.verdict) == (True, Verdict.CAPACITY), missed.reason
+    assert missed.scale_out is not None
+    assert missed.scale_out.gain > 0.0
+    assert not missed.bounds, "nobody knows what a row would cost"
+    idle = decide_on(even(4, 0.5), duration_s=1.0, rows=0)
+    assert (idle.executors, idle.verdict) == (1, Verdict.SURPLUS), idle.reason
+
+
+def test_an_objective_that_is_no_longer_than_the_trigger_interval_gives_way() -> None:
+    usual = decide_on(even(4, 2.0), duration_s=2.5)
+    found = decide_on(even(4, 2.0), aim_at(9.0), duration_s=2.5)
+    assert (found.executors, found.verdict) == (usual.executors, Verdict.SURPLUS)
+    steady = decide_on(even(1, 2.0), aim_at(9.0), duration_s=2.5)
+    assert "the objective is 25.0 s (9 s are no longer than its trigger interval)" in steady.reason
+    assert "trigger interval" not in decide_on(even(1, 2.0), aim_at(15.0), duration_s=2.5).reason
+    # Without one, batches may be as short as that.
+    short = decide_on(even(4, 2.0), aim_at(9.0), duration_s=2.5, trigger_s=None)
+    assert "the objective is 9.0 s" in short.reason
 
 
 def test_executors_that_were_removed_just_now_are_not_added_again() -> None:
@@ -428,6 +447,50 @@ def test_a_query_gets_the_cores_that_others_leave_it() -> None:
     alone = decide(share({"p": 10.0}, 8.0), {}, POLICY)
     assert alone.executors == 2
     assert decide(share({"p": 10.0, "q": 10.0}, 8.0), {}, POLICY).executors > 2
+
+
+def share_unequally(p_s: float, q_s: float, p_rows: int = 100) -> Observation:
+    """Two queries that share two executors, each with busy seconds of its own."""
+    p, q = share({"p": 10.0}, p_s), share({"q": 10.0}, q_s)
+    mine = tuple(replace(batch, input_rows=p_rows) for batch in p.batches)
+    return replace(q, batches=(*mine, *q.batches), stages=(*p.stages, *q.stages))
+
+
+def limit_by_driver(seen: Observation, query: str) -> Observation:
+    """The same, but batches of the query take a minute of the driver's time."""
+    batches = [
+        replace(b, duration_s=b.duration_s + 60.0, interval_s=61.0, gaps_s=60.0)
+        if b.query == query
+        else b
+        for b in seen.batches
+    ]
+    return replace(seen, batches=tuple(batches))
+
+
+def test_a_query_that_something_else_limits_does_not_hide_what_another_one_needs() -> None:
+    limited = decide(limit_by_driver(share_unequally(0.05, 1.0), "p"), {}, aim_at(15.0))
+    assert (limited.executors, limited.verdict) == (2, Verdict.DRIVER_BOUND), limited.reason
+    found = decide(limit_by_driver(share_unequally(0.05, 6.5), "p"), {}, aim_at(15.0))
+    assert (found.executors > 2, found.verdict) == (True, Verdict.CAPACITY), found.reason
+    assert "rows of query q " in found.reason
+    assert found.scale_out is not None
+    assert found.scale_out.query == "q"
+
+
+def test_whether_a_scale_out_helped_is_judged_by_the_query_that_needed_it() -> None:
+    # A row of the other query costs next to nothing, so that its rate would be most of the sum.
+    seen = share_unequally(1.0, 6.5, p_rows=10**7)
+    first = decide(seen, {}, aim_at(15.0)).scale_out
+    assert first is not None
+    assert (first.query, first.rows_per_s < 100.0) == ("q", True)
+    made = replace(first, at_s=300.0, before=1, after=2, gain=0.9)
+    for shown, verdict in ((1.9, Verdict.CAPACITY), (1.0, Verdict.HOLD)):
+        last = replace(made, rows_per_s=first.rows_per_s / shown)
+        found = decide(replace(seen, last_scale_out=last), {}, aim_at(15.0))
+        assert found.verdict is verdict, found.reason
+    # Executors that did not help the one were not added for the other.
+    other = replace(made, query="p", failed=True)
+    assert decide(replace(seen, last_scale_out=other), {}, aim_at(15.0)).verdict is Verdict.CAPACITY
 
 
 @pytest.mark.parametrize("queries", ["pq", "pqr", "pqrst"])

@@ -310,19 +310,19 @@ def press(executors: int = 4) -> Stream:
 def test_a_scale_out_that_did_not_help_is_not_repeated_for_a_while() -> None:
     # The batches are as slow as they were: something that is not measured limits them.
     now_s = 1990.0
-    failed = ScaleOut(now_s - 300.0, before=2, after=4, rows_per_s=99.0, gain=0.9)
+    failed = ScaleOut(now_s - 300.0, before=2, after=4, rows_per_s=99.0, gain=0.9, query="q")
     decision = press().decide(last=failed)
     assert (decision.executors, decision.verdict) == (4, Verdict.HOLD)
     assert (
-        "the last scale-out, from 2 to 4, was expected to make batches +90% faster and did not "
-        "(+1%)"
+        "the last scale-out, from 2 to 4, was expected to make batches of query q +90% faster and "
+        "did not (+1%)"
     ) in decision.reason
     assert "not repeated for 1500 s" in decision.reason
     assert decision.scale_out == replace(failed, failed=True)
 
 
 def test_a_size_that_did_not_help_is_remembered_also_after_executors_were_given_back() -> None:
-    failed = ScaleOut(1690.0, before=4, after=8, rows_per_s=60.0, gain=0.9, failed=True)
+    failed = ScaleOut(1690.0, before=4, after=8, rows_per_s=60.0, gain=0.9, failed=True, query="q")
     decision = press().decide(last=failed)
     assert (decision.executors, decision.verdict) == (4, Verdict.HOLD)
     assert press(executors=2).decide(last=failed).executors > 2, "from 2 to 3 is another step"
@@ -330,7 +330,7 @@ def test_a_size_that_did_not_help_is_remembered_also_after_executors_were_given_
 
 def test_a_scale_out_that_seemed_to_fail_is_judged_anew_once_its_executors_are_warm() -> None:
     # Their first batches, in which they started, were no faster.
-    cold = ScaleOut(1690.0, before=2, after=4, rows_per_s=60.0, gain=0.9, failed=True)
+    cold = ScaleOut(1690.0, before=2, after=4, rows_per_s=60.0, gain=0.9, failed=True, query="q")
     decision = press().decide(last=cold)
     assert decision.verdict is Verdict.CAPACITY
     full = press().decide(Policy(scaling=replace(POLICY.scaling, max_executors=4)), last=cold)
@@ -338,14 +338,14 @@ def test_a_scale_out_that_seemed_to_fail_is_judged_anew_once_its_executors_are_w
 
 
 def test_a_scale_out_that_helped_or_is_long_ago_does_not_hold_up_the_next() -> None:
-    helped = ScaleOut(1690.0, before=2, after=4, rows_per_s=60.0, gain=0.9)
-    old = ScaleOut(100.0, before=2, after=4, rows_per_s=99.0, gain=0.9)
+    helped = ScaleOut(1690.0, before=2, after=4, rows_per_s=60.0, gain=0.9, query="q")
+    old = ScaleOut(100.0, before=2, after=4, rows_per_s=99.0, gain=0.9, query="q")
     for last in (helped, old, None):
         assert press().decide(last=last).verdict is Verdict.CAPACITY
 
 
 def test_a_scale_out_to_more_than_there_are_now_says_nothing_about_this_one() -> None:
-    failed = ScaleOut(1690.0, before=4, after=8, rows_per_s=99.0, gain=0.9)
+    failed = ScaleOut(1690.0, before=4, after=8, rows_per_s=99.0, gain=0.9, query="q")
     assert press().decide(last=failed).verdict is Verdict.CAPACITY
 
 

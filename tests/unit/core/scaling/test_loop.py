@@ -158,8 +158,12 @@ def test_a_step_in_load_ends_near_the_oracle_after_three_actions_at_most(
     )
     counts = run_step(stream, factor)
     assert len(counts) <= 3, counts
-    # Partitions are whole, so some counts are no better than fewer of them.
-    assert stream.oracle <= stream.executors <= 1.5 * stream.oracle + 1, (counts, stream.oracle)
+    # Partitions are whole, so some counts are no better than fewer of them. Batches that take a
+    # little longer than their trigger follow each other, and may meet the objective.
+    assert stream.rate * ROW_S < stream.executors <= 1.5 * stream.oracle + 1, (
+        counts,
+        stream.oracle,
+    )
     latency_s = stream.trigger_s + stream.batches[-1].duration_s
     assert latency_s <= 2.5 * stream.trigger_s
 

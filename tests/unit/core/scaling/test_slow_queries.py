@@ -64,6 +64,18 @@ def test_a_query_that_ended_or_waits_or_is_late_does_not_count() -> None:
     assert decide(take_turns(200.0, 4000.0), POLICY).scaling.verdict == Verdict.HOLD
 
 
+@pytest.mark.parametrize(("age_s", "known"), [(590.0, True), (890.0, True), (910.0, False)])
+def test_a_query_with_a_slow_trigger_is_measured_until_its_next_batch_is_late(
+    age_s: float, known: bool
+) -> None:
+    batches = [BatchSample("q", n, 600.0 * n, 300.0, 900, 600.0, 0.0, 600.0) for n in range(9)]
+    stages = [StageSample("q", n, "stateful", 600.0 * n, 8, 40.0, {"a": 290.0}) for n in range(9)]
+    seen = Observation(4800.0 + age_s, {"a": 1}, batches=tuple(batches), stages=tuple(stages))
+    found = decide(seen, POLICY).scaling
+    assert bool(found.demands) is known, found.reason
+    assert found.verdict is (Verdict.STEADY if known else Verdict.HOLD)
+
+
 def test_what_a_slow_query_did_long_ago_removes_no_executor() -> None:
     observation = take_turns(200.0, 15.95 * 200.0, busy=0.1)
     found = decide(replace(observation, executors={"a": 1, "b": 1}), POLICY).scaling
