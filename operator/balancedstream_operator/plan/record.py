@@ -90,7 +90,7 @@ def _names(reason: str, key: str) -> bool:
 _PAST = {
     "desired": "requested",
     "scaled_s": "scaled_at_s",
-    "scale_out": "scale_out",
+    "scale_outs": "scale_outs",
     "planned_after": "planned_after",
     "moved": "moved",
     "removed": "removed",
@@ -154,7 +154,7 @@ def read_record(text: str) -> Record | None:
     """A record of any release; None for unreadable text.
 
     >>> read_record(Record(48, epoch=3).write())
-    Record(partitions=48, epoch=3, past=Past(requested=None, scaled_at_s=None, scale_out=None, \
+    Record(partitions=48, epoch=3, past=Past(requested=None, scaled_at_s=None, scale_outs=(), \
 planned_after={}, moved=False, removed=False, promised={}, delay_s=60.0, \
 room=1.1, start_s=20.0, starting=False), \
 planned_s=0.0, known_refusal='', refusals=Refusals(driver='', count=0, \
@@ -166,8 +166,8 @@ approved='', application='', repartition=None)
         found = json.loads(text)
         known = {entry.name: found[entry.name] for entry in fields(Record) if entry.name in found}
         past = {_PAST[name]: found[name] for name in _PAST if name in found}
-        if past.get("scale_out"):
-            past["scale_out"] = ScaleOut(**past["scale_out"])
+        if "scale_outs" in past:
+            past["scale_outs"] = tuple(ScaleOut(**known) for known in past["scale_outs"])
         if "refusals" in known:
             given = known["refusals"]
             keys = tuple((str(query), str(key)) for query, key in given["keys"])
@@ -191,8 +191,10 @@ def _fits(form: Any, value: Any) -> bool:
         return value in parts
     if kind is Mapping:
         return isinstance(value, dict) and all(_fits(parts[1], each) for each in value.values())
-    if kind is tuple:
-        return isinstance(value, tuple)  # whose parts were made texts
+    if kind is tuple and isinstance(value, tuple):
+        if parts[-1] is ...:
+            return all(_fits(parts[0], each) for each in value)
+        return len(value) == len(parts) and all(map(_fits, parts, value))
     if kind is float:
         return type(value) in {int, float} and math.isfinite(value)
     if is_dataclass(form):

@@ -116,7 +116,7 @@ class StreamState:
             # The other parts are guesses without a plan.
             known = replace(
                 self.record.past,
-                scale_out=past.scale_out,
+                scale_outs=past.scale_outs,
                 start_s=past.start_s,
                 starting=past.starting,
             )

@@ -396,5 +396,5 @@ def _keep_number(scaling: ScalingDecision, observation: Observation) -> ScalingD
         verdict=Verdict.HOLD if changes else scaling.verdict,
         reason=f"no change: {observation.excluded} ({scaling.reason})",
         limited=scaling.limited and not changes,
-        scale_out=observation.last_scale_out if changes else scaling.scale_out,
+        scale_out=None if changes else scaling.scale_out,
     )

@@ -42,6 +42,7 @@ class ScaleOut:
     """A scale-out, and what it was expected to bring.
 
     Attributes:
+        query: the query whose rows needed it.
         at_s: when it was decided, seconds since the Unix epoch.
         before: executors until then.
         after: executors requested.
@@ -50,16 +51,15 @@ class ScaleOut:
         gain: by what fraction that rate was expected to grow.
         failed: whether it was found to have grown by next to nothing, when all of them were last
             under load.
-        query: the query whose rows needed them.
     """
 
+    query: str
     at_s: float
     before: int
     after: int
     rows_per_s: float
     gain: float
     failed: bool = False
-    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Observation:
         scale_in_delay_s: seconds of which the highest need keeps executors.
         room: executors that stay meet the objective also at so many times that need.
         start_s: seconds from the request of executors until they take work.
-        last_scale_out: expected effect of the last scale-out; None if there was none.
+        scale_outs: expected effect of the last scale-out for each query.
         keys: samples of hot keys in the measuring window, any order; operators with keys that
             cannot move have none.
         stages: all tasks of the batches in the scaling window, by kind of stage, any order.
@@ -140,7 +140,7 @@ class Observation:
     start_s: float = START_S
     keys: tuple[KeySample, ...] = ()
     stages: tuple[StageSample, ...] = ()
-    last_scale_out: ScaleOut | None = None
+    scale_outs: tuple[ScaleOut, ...] = ()
     idle_s: Mapping[str, float] = field(default_factory=dict)
     running: tuple[str, ...] | None = None
     hidden: tuple[HiddenSample, ...] = ()
@@ -193,6 +193,8 @@ def parse_observation(text: str) -> Observation:
     if isinstance(content, dict):
         # Release 0.1.0 wrote a number that was always 0.
         content.pop("missing", None)
+        # Release 0.2.0 wrote one for all queries.
+        content.pop("last_scale_out", None)
     observation: Observation = _parse_record(Observation, content, "observation")
     return observation
 

@@ -16,7 +16,7 @@ from balancedstream.core.observations import (
     Observation,
     ScaleOut,
 )
-from balancedstream.core.scaling.executors import ScalingDecision
+from balancedstream.core.scaling.executors import INEFFECTIVE_HOLD_S, ScalingDecision
 from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream.core.wire.plan import Plan
 
@@ -38,7 +38,7 @@ class Past:
     Attributes:
         requested: executors that were decided on last; None before the first plan.
         scaled_at_s: when that number last changed, seconds since the Unix epoch; None for never.
-        scale_out: what the last added executors should bring; None if none were added.
+        scale_outs: what the last executors that were added for each query should bring.
         planned_after: last finished batch of each query when the last plan was made.
         moved: whether that plan moved anything, so that older batches show loads that are gone.
         removed: whether the last change of the number removed executors.
@@ -54,7 +54,7 @@ class Past:
 
     requested: int | None = None
     scaled_at_s: float | None = None
-    scale_out: ScaleOut | None = None
+    scale_outs: tuple[ScaleOut, ...] = ()
     planned_after: Mapping[str, int] = field(default_factory=dict)
     moved: bool = False
     removed: bool = False
@@ -77,7 +77,7 @@ class Past:
             scale_in_delay_s=self.delay_s,
             room=self.room,
             start_s=self.start_s,
-            last_scale_out=self.scale_out,
+            scale_outs=self.scale_outs,
         )
 
     def after(
@@ -106,17 +106,22 @@ class Past:
         >>> past.requested, past.scaled_at_s, past.removed
         (1, 12.0, True)
         """
-        found, known = decision.scaling.scale_out, self.scale_out
+        scale_outs = {known.query: known for known in self.scale_outs}
         # Of executors that were added, it may know by now whether they helped.
-        judged = found if found and known and found.at_s == known.at_s else known
+        scale_outs |= {known.query: known for known in decision.scaling.judged}
         passed_s = math.inf if self.scaled_at_s is None else max(0.0, now_s - self.scaled_at_s)
-        past = replace(self, scale_out=judged)
+        past = replace(self, scale_outs=tuple(scale_outs.values()))
         if self.starting and joined:
             start_s = self.start_s + _LEARNS * (passed_s - self.start_s)
             past = replace(past, starting=False, start_s=min(start_s, MAX_START_S))
         if plan is None:
             return past
         count, before = len(plan.executors), self.requested or 0
+        made = decision.scaling.scale_out if count > before else None
+        if made is not None:
+            recent = (s for s in scale_outs.values() if now_s - s.at_s < INEFFECTIVE_HOLD_S)
+            others = (known for known in recent if known.query != made.query)
+            past = replace(past, scale_outs=(*others, made))
         changed = count != before
         # A floor that begins, or memory, tells nothing of whether those that stayed were enough.
         teaches = count < before or decision.scaling.verdict is Verdict.CAPACITY
@@ -126,7 +131,6 @@ class Past:
             past,
             requested=count,
             scaled_at_s=now_s if changed else past.scaled_at_s,
-            scale_out=found or judged if count > before else judged,
             planned_after=dict(last_batches),
             # An executor that leaves hands over its partitions, whatever balancing decided.
             moved=changed or bool(decision.moving),
@@ -141,12 +145,11 @@ class Past:
         >>> Past(scaled_at_s=90.0).set_back(50.0).scaled_at_s
         50.0
         """
-        scale_out, scaled_at_s = self.scale_out, self.scaled_at_s
-        if scale_out is not None:
-            scale_out = replace(scale_out, at_s=min(scale_out.at_s, now_s))
+        scaled_at_s = self.scaled_at_s
         if scaled_at_s is not None:
             scaled_at_s = min(scaled_at_s, now_s)
-        return replace(self, scale_out=scale_out, scaled_at_s=scaled_at_s)
+        scale_outs = tuple(replace(s, at_s=min(s.at_s, now_s)) for s in self.scale_outs)
+        return replace(self, scale_outs=scale_outs, scaled_at_s=scaled_at_s)
 
     def stand(self, executors: int, at_s: float) -> Past:
         """With executors that a driver added by itself, under a standing plan.

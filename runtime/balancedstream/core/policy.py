@@ -282,8 +282,8 @@ class ScalingPolicy(_Section):
             "seconds",
             1.0,
             86_400.0,
-            "Loads are measured over this time; a query without batches "
-            "for so long is not measured.",
+            "Loads are measured over this time; a query without batches for so long, and for one "
+            "and a half trigger intervals, is not measured.",
         ),
     ] = 180.0
 

@@ -225,7 +225,7 @@ class Controller:
             return True
         if self._stopping.is_set() and (event is None or time.monotonic() >= self._stop_by_s):
             return True
-        self._planner.look_for_plans()
+        self._planner.look_for_plans(self._engine.executors(), self._clock())
         self._share_batch()
         return False
 

@@ -51,7 +51,7 @@ CLOCK_SLACK_S = 5.0
 
 
 class Decider:
-    """Decides after each batch, on the measurements of the last ones.
+    """Decides on the measurements of the last batches, after each; of many queries, once a second.
 
     Args:
         realizer: gets the plans.
@@ -85,7 +85,9 @@ class Decider:
         self._idle_s: dict[str, float] = {}
         self._foreseen_s = -math.inf
         self._decided_s = -math.inf
-        self._decided_for = ""
+        self._decided_for = self._foreseen_for = ""
+        # Whether a batch ended that no decision has taken in.
+        self._is_due = False
         # Operators that were measured since the last decision.
         self._measured: set[OperatorId] = set()
         # Executors that a look wanted since a batch ended: if they may not come, asking again and
@@ -95,8 +97,13 @@ class Decider:
         self._paused = ""
         self._holders: tuple[SlotHolder, ...] = ()
 
-    def look_for_plans(self) -> None:
-        """Does nothing: plans come from nowhere else."""
+    def look_for_plans(self, executors: Mapping[str, int], now_s: float) -> None:
+        """Decides on batches that ended just after a decision."""
+        if self._is_due and executors and not self._was_weighed(now_s):
+            self._decide(self._realizer.state(), executors, now_s)
+
+    def _was_weighed(self, now_s: float) -> bool:
+        return 0.0 <= now_s - self._decided_s < WEIGH_EVERY_S
 
     def finish_batch(self, batch: FinishedBatch) -> None:
         """Adds a batch to the measurements; then decides, if there are executors to decide for."""
@@ -124,8 +131,8 @@ class Decider:
             return
         if query not in state.keys.settling:
             self._measured |= {(query, operator.id) for operator in event.operators}
-        lately = 0.0 <= batch.now_s - self._decided_s < WEIGH_EVERY_S
-        if not (lately and self._decided_for != query):
+        self._is_due = self._was_weighed(batch.now_s) and self._decided_for != query
+        if not self._is_due:
             self._decided_for = query
             self._decide(state, batch.executors, batch.now_s)
 
@@ -162,9 +169,11 @@ class Decider:
         if not self._sights.see(event, now_s) or not executors:
             return
         lately = 0.0 <= now_s - self._foreseen_s < WEIGH_EVERY_S
-        if lately and isinstance(event, RowsWaiting):
+        if lately and (isinstance(event, RowsWaiting) or event.query != self._foreseen_for):
+            if isinstance(event, BatchPlanned):
+                self._admission.see(event)
             return
-        self._foreseen_s = now_s
+        self._foreseen_s, self._foreseen_for = now_s, event.query
         state = self._realizer.state()
         observation = self._observe(state, executors, now_s)
         scaling = foresee(observation, self._policy)
@@ -203,7 +212,7 @@ class Decider:
             executors: live executors, id to cores.
             now_s: seconds since the Unix epoch.
         """
-        self._decided_s = now_s
+        self._decided_s, self._is_due = now_s, False
         # The other operators have nothing new to report.
         measured, self._measured = self._measured, set()
         observation = self._observe(state, executors, now_s)

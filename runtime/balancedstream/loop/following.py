@@ -47,7 +47,7 @@ class Follower:
         self._admission = Admission(realizer, journal, "auto")
         self._wanted: dict[str, int] = {}
 
-    def look_for_plans(self) -> None:
+    def look_for_plans(self, executors: Mapping[str, int], now_s: float) -> None:
         """Applies a new plan; answers when there is something new to say."""
         text = self._plans.take_plan()
         if text is not None:

@@ -168,7 +168,7 @@ class FinishedBatch:
 class Planner(Protocol):
     """Makes plans, or brings them, and hands them to the realizer."""
 
-    def look_for_plans(self) -> None:
+    def look_for_plans(self, executors: Mapping[str, int], now_s: float) -> None:
         """Called twice a second and after each event."""
 
     def finish_batch(self, batch: FinishedBatch) -> None:

@@ -26,7 +26,7 @@ OBSERVATION = Observation(
     batches=(BatchSample("q", 3, 40.0, 2.0, 10, 5.0, None, 5.0, gaps_s=0.5),),
     keys=(KeySample("q", 0, '"de"', 1, 3, 0.2),),
     stages=(StageSample("q", 3, "source", 40.0, 4, 0.5, {"a": 1.5}),),
-    last_scale_out=ScaleOut(10.0, 1, 2, 5.0, 0.5, failed=True),
+    scale_outs=(ScaleOut("q", 10.0, 1, 2, 5.0, 0.5, failed=True),),
     idle_s={"q": 45.0},
     hidden=(HiddenSample("q", 0, 3, "a", 0.5, 70, 40.0),),
     prepared=(("q", 0),),
@@ -44,8 +44,8 @@ def test_every_part_of_an_observation_comes_back() -> None:
         ("stages", "kind", 1),
         ("stages", "tasks", True),
         ("batches", "trigger_s", "5"),
-        ("last_scale_out", "failed", 1),
-        ("last_scale_out", "gain", True),
+        ("scale_outs", "failed", 1),
+        ("scale_outs", "gain", True),
     ],
 )
 def test_a_field_of_the_wrong_type_is_named(part: str, field: str, value: object) -> None:

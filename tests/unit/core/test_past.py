@@ -17,40 +17,52 @@ from balancedstream.core.past import Past
 from balancedstream.core.scaling.arrivals import Arrivals, Forecast
 from balancedstream.core.scaling.costs import QueryCost
 from balancedstream.core.scaling.demand import Demand
-from balancedstream.core.scaling.executors import ScalingDecision
+from balancedstream.core.scaling.executors import INEFFECTIVE_HOLD_S, ScalingDecision
 from balancedstream.core.scaling.verdicts import Verdict
 from balancedstream.core.wire.plan import Plan
 
-KNOWN = ScaleOut(50.0, 1, 2, 100.0, 0.5)
-NEW = ScaleOut(90.0, 2, 3, 100.0, 0.4)
-PAST = Past(2, 50.0, KNOWN, {"q": 3}, moved=True)
+KNOWN = ScaleOut("q", 50.0, 1, 2, 100.0, 0.5)
+NEW = ScaleOut("q", 90.0, 2, 3, 100.0, 0.4)
+PAST = Past(2, 50.0, (KNOWN,), {"q": 3}, moved=True)
 BATCHES = {"q": 9}
 
 
-def decide(count: int, scale_out: ScaleOut | None) -> Decision:
-    scaling = ScalingDecision(count, Verdict.CAPACITY, "because", scale_out=scale_out)
-    return Decision({}, {}, scaling, tuple("abc"[:count]), {})
+def decide(count: int, made: ScaleOut | None = None, *judged: ScaleOut) -> Decision:
+    scaling = ScalingDecision(count, Verdict.CAPACITY, "because", scale_out=made, judged=judged)
+    return Decision({}, {}, scaling, tuple("abcdef"[:count]), {})
 
 
 def plan(count: int) -> Plan:
-    return Plan(4, tuple("abc"[:count]), {})
+    return Plan(4, tuple("abcdef"[:count]), {})
 
 
 def test_a_scale_out_that_no_plan_makes_is_forgotten() -> None:
     assert PAST.after(decide(3, NEW), None, 92.0, BATCHES) == PAST
     made = PAST.after(decide(3, NEW), plan(3), 92.0, BATCHES)
-    assert made == Past(3, 92.0, NEW, BATCHES, moved=True, starting=True)
+    assert made == Past(3, 92.0, (NEW,), BATCHES, moved=True, starting=True)
+
+
+def test_the_last_scale_out_of_each_query_is_remembered_while_it_counts() -> None:
+    other = replace(NEW, query="p")
+    both = PAST.after(decide(3, other), plan(3), 92.0, BATCHES)
+    assert both.scale_outs == (KNOWN, other)
+    failed = replace(KNOWN, failed=True)
+    again = replace(NEW, at_s=95.0)
+    assert both.after(decide(4, again, failed), plan(4), 95.0, BATCHES).scale_outs == (other, again)
+    late = replace(NEW, query="r", at_s=50.0 + INEFFECTIVE_HOLD_S)
+    assert both.after(decide(4, late), plan(4), late.at_s, BATCHES).scale_outs == (other, late)
 
 
 def test_what_is_found_of_a_scale_out_is_remembered_without_a_plan_too() -> None:
     failed = replace(KNOWN, failed=True)
-    assert PAST.after(decide(2, failed), None, 92.0, BATCHES) == replace(PAST, scale_out=failed)
-    fewer = PAST.after(decide(1, failed), plan(1), 92.0, BATCHES)
-    assert fewer == Past(1, 92.0, failed, BATCHES, moved=True, removed=True)
+    found = replace(PAST, scale_outs=(failed,))
+    assert PAST.after(decide(2, None, failed), None, 92.0, BATCHES) == found
+    fewer = PAST.after(decide(1, None, failed), plan(1), 92.0, BATCHES)
+    assert fewer == Past(1, 92.0, (failed,), BATCHES, moved=True, removed=True)
 
 
 def test_a_plan_that_changes_nothing_keeps_the_time_of_the_last_change() -> None:
-    assert PAST.after(decide(2, None), plan(2), 92.0, BATCHES) == Past(2, 50.0, KNOWN, BATCHES)
+    assert PAST.after(decide(2, None), plan(2), 92.0, BATCHES) == Past(2, 50.0, (KNOWN,), BATCHES)
 
 
 def change(past: Past, count: int, at_s: float) -> Past:

@@ -117,6 +117,21 @@ def test_batches_of_many_queries_cost_as_many_decisions_as_those_of_one() -> Non
     assert reported == {f"q{number}" for number in range(10)}
 
 
+def test_a_batch_that_ends_just_after_a_decision_is_decided_on_soon() -> None:
+    scene = Scene(Keys({}), parse({"balance": {"mode": "off"}}))
+    for minute in (1, 2):
+        scene.run_batch(1.0, 1.0, 1.0, at_s=60.0 * minute, query="p")
+        scene.run_batch(4.0, 4.0, 4.0, at_s=60.0 * minute + 0.4, query="q")
+
+    def look(at_s: float) -> tuple[int, str]:
+        scene.decider.look_for_plans(EXECUTORS, at_s)
+        return scene.decided, scene.history.decisions[-1].query
+
+    assert look(120.8) == (2, "p"), "it is too soon"
+    assert look(121.0) == (3, "q")
+    assert look(125.0) == (3, "q"), "nothing is new"
+
+
 def test_executors_get_their_share_in_mid_batch_once_the_last_one_is_there() -> None:
     scene = Scene(Keys({}))
     for _ in range(3):

@@ -46,7 +46,7 @@ class Driver:
         self.follower = Follower(
             self.realizer, self.plans, journal, Stopping(self.engine, self.plans, journal)
         )
-        self.follower.look_for_plans()
+        self.follower.look_for_plans({}, 0.0)
         self.at_s, self.waiting = 30.0, waiting
         self.begin()
 
@@ -73,7 +73,7 @@ class Driver:
     def take(self, plan: Plan) -> None:
         """A plan comes."""
         self.plans.bring(plan)
-        self.follower.look_for_plans()
+        self.follower.look_for_plans({}, 0.0)
 
     def _see(self, event: BatchPlanned | RowsWaiting) -> None:
         self.follower.see(event, self.engine.executors(), event.at_s)
@@ -136,7 +136,7 @@ def test_the_operator_is_told_what_was_asked_for_until_a_plan_knows() -> None:
     driver = Driver(plan(1))
     driver.look(5, rate=100.0)
     driver.look(6, rate=200.0)
-    driver.follower.look_for_plans()
+    driver.follower.look_for_plans({}, 0.0)
     stood = driver.plans.answers[-1].stood
     assert stood is not None
     assert (stood.executors, stood.at_s) == (3, 41.0)

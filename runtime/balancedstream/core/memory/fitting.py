@@ -93,6 +93,7 @@ class Tightness:
         of_state: whether the state is what fills it.
         advice: sizes that would hold the state.
         instead: what more executors would do instead, for people; "" if they are dearer.
+        query: whose reads are slow; "" if that is not the cause.
     """
 
     kind: Kind
@@ -100,6 +101,7 @@ class Tightness:
     of_state: bool
     advice: Advice
     instead: str = ""
+    query: str = ""
 
     def advise(self, *, as_spec: bool = False) -> str:
         """What to set, or to do instead; see `Advice.write`."""
@@ -140,7 +142,7 @@ def find_tightness(memory: Memory) -> Tightness | None:
         f"{worst.get_s * 1e6:.0f} µs, {worst.get_s / worst.least_s:.1f} x the least: batches are "
         f"{worst.delay_s:.1f} s longer"
     )
-    return Tightness("reads", said, True, *_advise_cache(memory))
+    return Tightness("reads", said, True, *_advise_cache(memory), query=worst.query)
 
 
 def is_slow(reads: StateReads) -> bool:

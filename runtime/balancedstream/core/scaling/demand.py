@@ -91,9 +91,14 @@ class Demand:
         return self.trigger_s or INTERVAL_S
 
     @property
+    def knows_rows(self) -> bool:
+        """Whether it is known what a row costs; it is not if only timers caused batches."""
+        return self.cost.row_s > 0.0
+
+    @property
     def can_bound(self) -> bool:
         """Whether a bound for its batches means something: a time, and what a row costs."""
-        return self.trigger_s > 0.0 and self.cost.row_s > 0.0
+        return self.trigger_s > 0.0 and self.knows_rows
 
     @property
     def is_capped(self) -> bool:
@@ -307,6 +312,9 @@ def measure_demands(
         waits = waits and seen.idle_s[query] > run[-1].finished_s
         idle_s = seen.idle_s[query] if waits else None
         demand = _measure_demand(seen, cost, run, limits, idle_s)
+        if not demand.knows_rows and (demand.waiting_rows or demand.running_rows):
+            load.unmeasured.append(f"query {query}: none of its batches measured had rows")
+            continue
         load.demands.append(demand)
         recent = {b.batch: b.interval_s or 0.0 for b in demand.recent}
         span_s = sum(recent[n] for n in {stage.batch for stage in stages} & recent.keys())

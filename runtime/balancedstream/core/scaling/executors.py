@@ -70,8 +70,9 @@ class ScalingDecision:
             unknown.
         hottest: the same for the hottest executor; None if unknown.
         limited: whether a bound or a step limit kept `executors` from the number that is needed.
-        scale_out: what executors that are added should bring, decided now; or the last scale-out,
-            by what its executors show. Pass it to the next decisions, a new one if it is made.
+        scale_out: what executors that are added now should bring; None if none are.
+        judged: the last scale-outs, by what their executors show. Pass both to the next decisions,
+            the new one if it is made.
         bounds: rows that the next batch of each query should have at most.
         growth: busy seconds of the next batch of each query over those of its last one.
         enough_for: rows per second of each query for which those that stay are enough, if some are
@@ -87,6 +88,7 @@ class ScalingDecision:
     hottest: float | None = None
     limited: bool = False
     scale_out: ScaleOut | None = None
+    judged: Sequence[ScaleOut] = ()
     bounds: Mapping[str, float] = field(default_factory=dict)
     growth: Mapping[str, float] = field(default_factory=dict)
     enough_for: Mapping[str, float] = field(default_factory=dict)
@@ -191,17 +193,17 @@ class _Sizing:
             )
             for d in load.demands
         }
+        self.scale_outs = {last.query: self._judge(last) for last in seen.scale_outs}
 
     def decide(self) -> ScalingDecision:
         """Names what limits a query that misses its objective, adds executors, or removes some."""
-        last = self._judge(self.seen.last_scale_out)
-        decision = self._heed_memory(self._choose(last))
-        decision = decision if decision.scale_out else replace(decision, scale_out=last)
+        decision = self._heed_memory(self._choose())
         missing_s = self.seen.start_s - self.passed_s if self.asked > self.count else 0.0
         there, then = self.count * self.cores, self.asked * self.cores
         demands = self.load.demands
         return replace(
             decision,
+            judged=tuple(self.scale_outs.values()),
             bounds={d.query: d.bound(there, max(0.0, missing_s)) for d in demands if d.can_bound},
             growth={d.query: d.foresee_growth(there, then) for d in demands},
             demands=() if self.load.unmeasured else tuple(demands),
@@ -225,7 +227,7 @@ class _Sizing:
             return self._keep(Verdict.MEMORY_BOUND, f"{tight.said}: memory is what is missing")
         return decision
 
-    def _choose(self, last: ScaleOut | None) -> ScalingDecision:
+    def _choose(self) -> ScalingDecision:
         if not self.load.demands:
             return self._give_back("no query has rows to work on")
         worst_first = sorted(
@@ -234,38 +236,44 @@ class _Sizing:
         missed = [d for d in worst_first if self._find_latency(d) > TOLERANCE * d.objective_s]
         if not missed:
             return self._give_back(self._describe_met(worst_first[0]))
-        found = [(d, find_limit(d, self.asked * self.cores, self.loads)) for d in missed]
+        limits = {d.query: self._find_limit(d) for d in missed}
         # Executors do not help a query that something else limits; they may help the others.
-        helped = [d for d, limit in found if limit is None]
-        needs_more = not self._meets(self.asked, helped, tolerance=TOLERANCE)
-        limit = next((limit for _, limit in found if limit is not None), None)
-        if limit is not None and not needs_more:
+        helped = [
+            d
+            for d in missed
+            if limits[d.query] is None and not self._meets(self.asked, [d], tolerance=TOLERANCE)
+        ]
+        if helped:
+            return self._add(helped)
+        worst = missed[0]
+        limit = next((limit for limit in limits.values() if limit is not None), None)
+        if limit is not None:
             return self._keep(*limit)
-        worst = helped[0]
-        if self.tight is not None and self.tight.kind == "reads":
-            why = f"{self.tight.said}: memory is what is missing, and not executors"
-            return self._keep(Verdict.MEMORY_BOUND, f"{self._describe_missed(worst)}, but {why}")
-        if needs_more:
-            return self._add(helped, last)
         if worst.after(self.working) > TOLERANCE * worst.objective_s:
             why = f"{self._describe_missed(worst)}, but more executors do no better"
             return self._keep(Verdict.STEADY, why)
         return self._give_back(self._describe_met(worst))
 
-    def _add(self, helped: Sequence[Demand], last: ScaleOut | None) -> ScalingDecision:
+    def _find_limit(self, demand: Demand) -> tuple[Verdict, str] | None:
+        """What else than executors a query that misses its objective lacks, for people."""
+        tight = self.tight
+        if tight is not None and tight.kind == "reads" and tight.query == demand.query:
+            why = f"{tight.said}: memory is what is missing, and not executors"
+            return Verdict.MEMORY_BOUND, f"{self._describe_missed(demand)}, but {why}"
+        return find_limit(demand, self.asked * self.cores, self.loads)
+
+    def _add(self, helped: Sequence[Demand]) -> ScalingDecision:
         """Adds executors, unless those of before have not shown yet what they bring.
 
         Args:
-            helped: the queries that executors help, the one that misses its objective most first.
-            last: the last scale-out, as it was judged.
+            helped: the queries that need executors, the one that misses its objective most first.
         """
-        if last is not None and self._is_repeated(last):
-            others = [d for d in helped if d.query != last.query]
-            if self._meets(self.asked, others, tolerance=TOLERANCE):
-                needed = self._find_fewest(self.asked + 1, self.top, helped)
-                return self._keep(Verdict.HOLD, self._describe_failure(last), needed)
-            helped = others
-        worst = helped[0]
+        tried = [d for d in helped if not self._is_repeated(d.query)]
+        if not tried:
+            needed = self._find_fewest(self.asked + 1, self.top, helped)
+            failure = self._describe_failure(self.scale_outs[helped[0].query])
+            return self._keep(Verdict.HOLD, failure, needed)
+        helped, worst = tried, tried[0]
         needed = self._find_fewest(self.asked + 1, self.top, helped)
         aim = f"{self._describe_missed(worst)}; {needed} are needed"
         why = ""
@@ -280,11 +288,12 @@ class _Sizing:
         decision = self._decide(needed, Verdict.CAPACITY, aim, needed)
         if decision.executors <= self.asked:
             return decision
+        if not worst.knows_rows:
+            return decision
         before = self._count_rows_per_s(worst, self.count)
         gain = self._count_rows_per_s(worst, decision.executors) / before - 1.0
-        out = ScaleOut(
-            self.seen.now_s, self.count, decision.executors, before, gain, query=worst.query
-        )
+        at_s, after = self.seen.now_s, decision.executors
+        out = ScaleOut(worst.query, at_s, self.count, after, before, gain)
         return replace(decision, scale_out=out)
 
     def _give_back(self, met: str) -> ScalingDecision:
@@ -329,21 +338,21 @@ class _Sizing:
         decision = self._decide(count, Verdict.SURPLUS, would, count)
         return replace(decision, enough_for=peaks)
 
-    def _judge(self, last: ScaleOut | None) -> ScaleOut | None:
-        """The last scale-out by what its executors show now, if they are all there.
+    def _judge(self, last: ScaleOut) -> ScaleOut:
+        """A scale-out by what its executors show now, if they are all there.
 
         The first batches on new executors are slow, so a failure stands only as long as it shows.
         While one executor has most of the work, the others cannot show what they bring.
         """
-        gain = None if last is None or self._is_skewed() else self._find_gain(last)
-        if last is None or gain is None:
-            return last
-        return replace(last, failed=gain < LEAST_EFFECT * last.gain)
+        gain = None if self._is_skewed() else self._find_gain(last)
+        return last if gain is None else replace(last, failed=gain < LEAST_EFFECT * last.gain)
 
     def _find_gain(self, last: ScaleOut) -> float | None:
         """What a scale-out has brought its query; None while too few batches ran on all of it."""
         demand = next((d for d in self.load.demands if d.query == last.query), None)
-        if demand is None or self.count < last.after or not last.rows_per_s:
+        if demand is None or not demand.knows_rows or self.count < last.after:
+            return None
+        if last.rows_per_s <= 0.0:
             return None
         if demand.cost.cores < last.after * self.cores:
             return None
@@ -475,17 +484,15 @@ class _Sizing:
         return hottest > self.act_above * sum(stateful.values()) / (self.count * self.cores)
 
     def _count_rows_per_s(self, demand: Demand, executors: int) -> float:
-        """Rows that so many do per second of batch time, the fixed part of a batch aside.
+        """Rows that so many do per second of batch time, the fixed part of a batch aside."""
+        return 1.0 / demand.cost.last_per_row(demand.slots(executors * self.cores))
 
-        Of a query without rows, its batches.
-        """
-        slots = demand.slots(executors * self.cores)
-        return 1.0 / (demand.cost.last_per_row(slots) or demand.cost.last(0.0, slots))
-
-    def _is_repeated(self, last: ScaleOut) -> bool:
-        """Whether more executors would repeat a scale-out of late that did not help."""
-        recent = self.seen.now_s - last.at_s < INEFFECTIVE_HOLD_S
-        return recent and last.failed and self.count >= last.before
+    def _is_repeated(self, query: str) -> bool:
+        """Whether more executors would repeat a scale-out of late that did not help a query."""
+        last = self.scale_outs.get(query)
+        if last is None or self.seen.now_s - last.at_s >= INEFFECTIVE_HOLD_S:
+            return False
+        return last.failed and self.count >= last.before
 
 
 def _bound(count: int, asked: int, limits: ScalingPolicy) -> tuple[int, str]:

@@ -56,10 +56,12 @@ def prepare_standing(
         working = limits.count_working(executors) * cores
         return demand.prepare(executors, executors * cores, working, bounds=bounds)
 
-    first = [prepare(demand, count) for demand in scaling.demands]
+    # Nobody knows how many rows are too many for a query that has had none.
+    demands = [demand for demand in scaling.demands if demand.knows_rows]
+    first = [prepare(demand, count) for demand in demands]
     needed = any(
         demand.foreseen.ahead > step.rows_per_s or demand.then_rows > step.waiting_rows
-        for demand, step in zip(scaling.demands, first, strict=True)
+        for demand, step in zip(demands, first, strict=True)
     )
     adds = limits.acts and most > count and scaling.verdict not in LIMITS
     patience_s = seen.start_s + max(demand.objective_s for demand in scaling.demands)
@@ -72,9 +74,9 @@ def prepare_standing(
     while sizes[-1] < most:
         sizes.append(min(most, max(sizes[-1] + 1, math.ceil(GROWTH * sizes[-1]))))
     steps: list[StandingStep] = []
-    for demand, step in zip(scaling.demands, first, strict=True):
+    for demand, step in zip(demands, first, strict=True):
         steps += [step, *(prepare(demand, n) for n in sizes[1:])]
-    return Standing(seen.asked, patience_s, tuple(steps), until_s)
+    return Standing(seen.asked, patience_s, tuple(steps), until_s) if steps else None
 
 
 def says_the_same(standing: Standing | None, before: Standing | None) -> bool:

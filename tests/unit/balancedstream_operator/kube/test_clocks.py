@@ -37,13 +37,13 @@ def test_a_period_is_over_after_its_length_and_after_any_jump_back(
 @pytest.mark.parametrize("jump_s", HOURS)
 def test_nothing_that_a_record_says_lies_in_the_future(jump_s: float) -> None:
     at_s = 1e6
-    out = ScaleOut(at_s, 1, 2, 100.0, 0.5)
-    record = Record(8, epoch=3, planned_s=at_s, past=Past(scaled_at_s=at_s, scale_out=out))
+    out = ScaleOut("q", at_s, 1, 2, 100.0, 0.5)
+    record = Record(8, epoch=3, planned_s=at_s, past=Past(scaled_at_s=at_s, scale_outs=(out,)))
     now_s = at_s + jump_s
     found = heed_clock(record, now_s)
     assert found.planned_s <= now_s
     assert (found.past.scaled_at_s or 0.0) <= now_s
-    assert found.past.scale_out is None or found.past.scale_out.at_s <= now_s
+    assert all(known.at_s <= now_s for known in found.past.scale_outs)
     assert jump_s < 0.0 or found == record
     # A driver that is silent is found out a minute later, not hours later.
     plan = Plan(3, ("a",), {})

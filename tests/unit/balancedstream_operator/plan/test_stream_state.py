@@ -24,7 +24,9 @@ REFUSES = Answer(2, refused="there is no executor 9")
 
 
 def test_a_plan_that_was_refused_stays_refused_when_a_scale_out_is_found_to_have_failed() -> None:
-    record = Record(8, epoch=3, planned_s=10.0, past=Past(scale_out=ScaleOut(5.0, 1, 2, 9.0, 0.5)))
+    record = Record(
+        8, epoch=3, planned_s=10.0, past=Past(scale_outs=(ScaleOut("q", 5.0, 1, 2, 9.0, 0.5),))
+    )
     control = judge_control(PLAN, record.planned_s, record.known_refusal, REFUSES, NOW_S)
     assert control.refusal
     start = StreamState(
@@ -37,10 +39,10 @@ def test_a_plan_that_was_refused_stays_refused_when_a_scale_out_is_found_to_have
         status=Status(),
     )
     measurement = Measurement(15.0, 2, {"1": 1, "2": 1})
-    failed = ScaleOut(5.0, 1, 2, 9.0, 0.5, failed=True)
-    scaling = ScalingDecision(2, Verdict.STEADY, "", scale_out=failed)
+    failed = ScaleOut("q", 5.0, 1, 2, 9.0, 0.5, failed=True)
+    scaling = ScalingDecision(2, Verdict.STEADY, "", judged=(failed,))
     choice = PlanChoice(Decision({}, {}, scaling, ("1", "2"), {}), Demands())
 
     written = start.note(start.build_inputs(measurement, NOW_S), measurement, choice, NOW_S)
-    assert written.past.scale_out == failed
+    assert written.past.scale_outs == (failed,)
     assert judge_control(PLAN, written.planned_s, written.known_refusal, REFUSES, NOW_S) == control

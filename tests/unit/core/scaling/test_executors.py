@@ -94,7 +94,7 @@ def decide_on(
         last_scaled_s=last_change_s,
         last_removed=removed,
         scale_in_delay_s=delay_s,
-        last_scale_out=last,
+        scale_outs=() if last is None else (last,),
         sightings=sightings,
         memory=memory,
     )
@@ -179,12 +179,11 @@ def test_executors_that_are_on_their_way_count() -> None:
 
 
 def test_a_scale_out_is_not_judged_while_one_executor_has_most_of_the_work() -> None:
-    last = ScaleOut(1500.0, before=2, after=4, rows_per_s=110.0, gain=0.9, query="q")
+    last = ScaleOut("q", 1500.0, before=2, after=4, rows_per_s=110.0, gain=0.9)
     skewed = decide_on({"a": [3.0, 3.0, 3.9], "b": [1.0], "c": [1.0], "d": [1.0]}, last=last)
-    assert (skewed.verdict, skewed.scale_out) == (Verdict.SKEW, last)
+    assert (skewed.verdict, skewed.judged) == (Verdict.SKEW, (last,))
     level = decide_on(even(4, 9.0), last=last, duration_s=9.6)
-    assert level.scale_out is not None
-    assert level.scale_out.failed, "no more rows than before"
+    assert [found.failed for found in level.judged] == [True], "no more rows than before"
 
 
 def test_when_one_executor_is_hot_it_is_skew_and_none_is_added() -> None:
@@ -320,11 +319,13 @@ def test_timers_need_executors_though_no_rows_come() -> None:
     assert decide_on(even(4, 9.0), rows=0).verdict == Verdict.STEADY
     missed = decide_on(even(4, 26.0), duration_s=27.0, rows=0)
     assert (missed.executors > 4, missed.verdict) == (True, Verdict.CAPACITY), missed.reason
-    assert missed.scale_out is not None
-    assert missed.scale_out.gain > 0.0
-    assert not missed.bounds, "nobody knows what a row would cost"
+    assert missed.scale_out is None, "what a row costs is not known, nor whether that got better"
+    assert not missed.bounds
     idle = decide_on(even(4, 0.5), duration_s=1.0, rows=0)
     assert (idle.executors, idle.verdict) == (1, Verdict.SURPLUS), idle.reason
+    come = decide_on(even(4, 0.5), duration_s=1.0, rows=0, backlog_rows=9e6)
+    assert (come.executors, come.verdict) == (4, Verdict.HOLD)
+    assert "none of its batches measured had rows" in come.reason
 
 
 def test_an_objective_that_is_no_longer_than_the_trigger_interval_gives_way() -> None:
@@ -486,11 +487,34 @@ def test_whether_a_scale_out_helped_is_judged_by_the_query_that_needed_it() -> N
     made = replace(first, at_s=300.0, before=1, after=2, gain=0.9)
     for shown, verdict in ((1.9, Verdict.CAPACITY), (1.0, Verdict.HOLD)):
         last = replace(made, rows_per_s=first.rows_per_s / shown)
-        found = decide(replace(seen, last_scale_out=last), {}, aim_at(15.0))
+        found = decide(replace(seen, scale_outs=(last,)), {}, aim_at(15.0))
         assert found.verdict is verdict, found.reason
     # Executors that did not help the one were not added for the other.
     other = replace(made, query="p", failed=True)
-    assert decide(replace(seen, last_scale_out=other), {}, aim_at(15.0)).verdict is Verdict.CAPACITY
+    assert decide(replace(seen, scale_outs=(other,)), {}, aim_at(15.0)).verdict is Verdict.CAPACITY
+
+
+def test_executors_that_helped_neither_of_two_queries_are_not_added_for_one_after_the_other() -> (
+    None
+):
+    seen = share({"p": 10.0, "q": 10.0}, 14.0)
+    failed = [
+        ScaleOut(q, at_s, 1, 2, 1e6, 0.9, failed=True) for q, at_s in (("p", 200.0), ("q", 300.0))
+    ]
+    for tried, verdict in ((failed[:1], Verdict.CAPACITY), (failed, Verdict.HOLD)):
+        found = decide(replace(seen, scale_outs=tuple(tried)), {}, POLICY)
+        assert found.verdict is verdict, found.reason
+        assert found.scale_out is None or found.scale_out.query == "q"
+
+
+def test_reads_that_are_slow_for_one_query_are_no_reason_to_leave_another_one_behind() -> None:
+    reads = StateReads("p", 0, 7e-5, 1e-5, 1.5, 4.0, 14.0)
+    memory = Memory((ExecutorMemory("a", rocksdb_bytes=GIB), ExecutorMemory("b")), reads=(reads,))
+    seen = replace(share_unequally(1.0, 6.5), memory=memory)
+    found = decide(seen, {}, aim_at(15.0))
+    assert found.verdict is Verdict.CAPACITY, found.reason
+    own = replace(seen, memory=replace(memory, reads=(replace(reads, query="q"),)))
+    assert decide(own, {}, aim_at(15.0)).verdict is Verdict.MEMORY_BOUND
 
 
 @pytest.mark.parametrize("queries", ["pq", "pqr", "pqrst"])

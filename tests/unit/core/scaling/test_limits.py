@@ -82,7 +82,7 @@ class Stream:
             last_scaled_s=last_change_s,
             last_removed=last_change_s is not None,
             scale_in_delay_s=delay_s,
-            last_scale_out=last,
+            scale_outs=() if last is None else (last,),
             idle_s={} if idle_for_s is None else {"q": now_s},
         )
         return decide(observation, self._loads(last_batch), policy)
@@ -310,7 +310,7 @@ def press(executors: int = 4) -> Stream:
 def test_a_scale_out_that_did_not_help_is_not_repeated_for_a_while() -> None:
     # The batches are as slow as they were: something that is not measured limits them.
     now_s = 1990.0
-    failed = ScaleOut(now_s - 300.0, before=2, after=4, rows_per_s=99.0, gain=0.9, query="q")
+    failed = ScaleOut("q", now_s - 300.0, before=2, after=4, rows_per_s=99.0, gain=0.9)
     decision = press().decide(last=failed)
     assert (decision.executors, decision.verdict) == (4, Verdict.HOLD)
     assert (
@@ -318,11 +318,11 @@ def test_a_scale_out_that_did_not_help_is_not_repeated_for_a_while() -> None:
         "did not (+1%)"
     ) in decision.reason
     assert "not repeated for 1500 s" in decision.reason
-    assert decision.scale_out == replace(failed, failed=True)
+    assert decision.judged == (replace(failed, failed=True),)
 
 
 def test_a_size_that_did_not_help_is_remembered_also_after_executors_were_given_back() -> None:
-    failed = ScaleOut(1690.0, before=4, after=8, rows_per_s=60.0, gain=0.9, failed=True, query="q")
+    failed = ScaleOut("q", 1690.0, before=4, after=8, rows_per_s=60.0, gain=0.9, failed=True)
     decision = press().decide(last=failed)
     assert (decision.executors, decision.verdict) == (4, Verdict.HOLD)
     assert press(executors=2).decide(last=failed).executors > 2, "from 2 to 3 is another step"
@@ -330,22 +330,22 @@ def test_a_size_that_did_not_help_is_remembered_also_after_executors_were_given_
 
 def test_a_scale_out_that_seemed_to_fail_is_judged_anew_once_its_executors_are_warm() -> None:
     # Their first batches, in which they started, were no faster.
-    cold = ScaleOut(1690.0, before=2, after=4, rows_per_s=60.0, gain=0.9, failed=True, query="q")
+    cold = ScaleOut("q", 1690.0, before=2, after=4, rows_per_s=60.0, gain=0.9, failed=True)
     decision = press().decide(last=cold)
     assert decision.verdict is Verdict.CAPACITY
     full = press().decide(Policy(scaling=replace(POLICY.scaling, max_executors=4)), last=cold)
-    assert full.scale_out == replace(cold, failed=False)
+    assert full.judged == (replace(cold, failed=False),)
 
 
 def test_a_scale_out_that_helped_or_is_long_ago_does_not_hold_up_the_next() -> None:
-    helped = ScaleOut(1690.0, before=2, after=4, rows_per_s=60.0, gain=0.9, query="q")
-    old = ScaleOut(100.0, before=2, after=4, rows_per_s=99.0, gain=0.9, query="q")
+    helped = ScaleOut("q", 1690.0, before=2, after=4, rows_per_s=60.0, gain=0.9)
+    old = ScaleOut("q", 100.0, before=2, after=4, rows_per_s=99.0, gain=0.9)
     for last in (helped, old, None):
         assert press().decide(last=last).verdict is Verdict.CAPACITY
 
 
 def test_a_scale_out_to_more_than_there_are_now_says_nothing_about_this_one() -> None:
-    failed = ScaleOut(1690.0, before=4, after=8, rows_per_s=99.0, gain=0.9, query="q")
+    failed = ScaleOut("q", 1690.0, before=4, after=8, rows_per_s=99.0, gain=0.9)
     assert press().decide(last=failed).verdict is Verdict.CAPACITY
 
 
