@@ -22,8 +22,6 @@ from balancedstream.engine.session.local import LocalExecutors
 from flink.arms import Arm, Setting
 from flink.topics import Topics
 
-QUERY = "best"
-
 
 class Balanced(Arm):
     """Executors join and leave while the query runs on."""
@@ -42,10 +40,10 @@ class Balanced(Arm):
         leaving = set(present[workers:])
         for executor in leaving:
             self._engine.drain(executor)
-        drained_after = len(self._engine.batches(QUERY))
+        drained_after = len(self._engine.batches(self._query.name))
 
         def are_drained() -> bool:
-            later = self._engine.batches(QUERY)[drained_after:]
+            later = self._engine.batches(self._query.name)[drained_after:]
             return bool(later) and leaving.isdisjoint(t.executor for t in later[-1].tasks)
 
         await_that(are_drained, self._query)
@@ -151,7 +149,8 @@ def write_best(best: DataFrame, topics: Topics, checkpoint: Path) -> DataStreamW
         F.to_json(F.struct(F.col("key").alias("bidder"), "bids", "price")).alias("value"),
     )
     return (
-        written.writeStream.queryName(QUERY)
+        # A process calls no second query by the name alone.
+        written.writeStream.queryName(topics.best)
         .outputMode("update")
         .format("kafka")
         .option("kafka.bootstrap.servers", topics.address)
