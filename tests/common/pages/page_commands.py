@@ -326,6 +326,9 @@ def find_script_faults(script: Path, arguments: Sequence[str]) -> Iterator[str]:
         parse(self, *given, **more)
         raise _ParsedError
 
+    # Several examples have a module of the same name, and another test may have imported one.
+    beside = {file.stem for file in script.parent.glob("*.py")}
+    hidden = {name: sys.modules.pop(name) for name in beside & sys.modules.keys()}
     argv, path, modules = sys.argv, list(sys.path), set(sys.modules)
     said = io.StringIO()
     argparse.ArgumentParser.parse_args = stop  # type: ignore[method-assign,assignment]
@@ -342,11 +345,11 @@ def find_script_faults(script: Path, arguments: Sequence[str]) -> Iterator[str]:
     finally:
         argparse.ArgumentParser.parse_args = parse  # type: ignore[method-assign]
         sys.argv, sys.path[:] = argv, path
-        # Several examples have a module of the same name.
         for name in set(sys.modules) - modules:
             file = getattr(sys.modules[name], "__file__", None) or ""
             if file.startswith(str(script.parent)):
                 del sys.modules[name]
+        sys.modules.update(hidden)
 
 
 def _text_around(script: Path) -> str:

@@ -7,10 +7,12 @@ reason, in `unchecked.toml`.
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -18,6 +20,7 @@ from page_commands import (
     PROJECT,
     find_faults,
     find_manifest_faults,
+    find_script_faults,
     find_settings_faults,
     is_known,
     program_of,
@@ -58,6 +61,16 @@ def commands_of(block: Block) -> list[Command]:
 def name_of(block: Block) -> str:
     """By which `unchecked.toml` knows a block: its page and its first line."""
     return f"{block.page.relative_to(ROOT)}: {block.text.splitlines()[0].strip()}"
+
+
+def test_a_script_is_looked_at_as_if_no_other_test_had_imported_its_neighbours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = ModuleType("app")
+    monkeypatch.setitem(sys.modules, "app", other)
+    script = ROOT / "examples" / "02-hot-keys" / "check.py"
+    assert list(find_script_faults(script, ["build/words", "build/counted"])) == []
+    assert sys.modules["app"] is other
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
