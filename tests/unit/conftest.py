@@ -12,11 +12,7 @@ from simulated_runs import Scenario, Simulation, new_history
 from balancedstream.record.history import History
 
 # How long an example takes says something of the machine, and nothing of what is tested.
-settings.register_profile(
-    "untimed",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 
