@@ -167,7 +167,7 @@ approved='', application='', repartition=None)
         known = {entry.name: found[entry.name] for entry in fields(Record) if entry.name in found}
         past = {_PAST[name]: found[name] for name in _PAST if name in found}
         if "scale_outs" in past:
-            past["scale_outs"] = tuple(ScaleOut(**known) for known in past["scale_outs"])
+            past["scale_outs"] = tuple(ScaleOut(**each) for each in past["scale_outs"])
         if "refusals" in known:
             given = known["refusals"]
             keys = tuple((str(query), str(key)) for query, key in given["keys"])

@@ -155,8 +155,7 @@ class ProcessSample:
         """With the processes as they were before, where this heartbeat could not measure them."""
         if self.resident_bytes or before is None:
             return self
-        known = before.python_bytes, before.resident_bytes
-        return replace(self, python_bytes=known[0], resident_bytes=known[1])
+        return replace(self, python_bytes=before.python_bytes, resident_bytes=before.resident_bytes)
 
     def is_sound(self) -> bool:
         """Whether all values are usable, see the function `is_sound`."""

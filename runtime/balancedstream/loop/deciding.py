@@ -99,11 +99,8 @@ class Decider:
 
     def look_for_plans(self, executors: Mapping[str, int], now_s: float) -> None:
         """Decides on batches that ended just after a decision."""
-        if self._is_due and executors and not self._was_weighed(now_s):
+        if self._is_due and executors and not _is_lately(self._decided_s, now_s):
             self._decide(self._realizer.state(), executors, now_s)
-
-    def _was_weighed(self, now_s: float) -> bool:
-        return 0.0 <= now_s - self._decided_s < WEIGH_EVERY_S
 
     def finish_batch(self, batch: FinishedBatch) -> None:
         """Adds a batch to the measurements; then decides, if there are executors to decide for."""
@@ -131,7 +128,7 @@ class Decider:
             return
         if query not in state.keys.settling:
             self._measured |= {(query, operator.id) for operator in event.operators}
-        self._is_due = self._was_weighed(batch.now_s) and self._decided_for != query
+        self._is_due = _is_lately(self._decided_s, batch.now_s) and self._decided_for != query
         if not self._is_due:
             self._decided_for = query
             self._decide(state, batch.executors, batch.now_s)
@@ -168,7 +165,7 @@ class Decider:
         """Decides before a batch ends, if what was seen needs more executors."""
         if not self._sights.see(event, now_s) or not executors:
             return
-        lately = 0.0 <= now_s - self._foreseen_s < WEIGH_EVERY_S
+        lately = _is_lately(self._foreseen_s, now_s)
         if lately and (isinstance(event, RowsWaiting) or event.query != self._foreseen_for):
             if isinstance(event, BatchPlanned):
                 self._admission.see(event)
@@ -380,3 +377,8 @@ class Decider:
     def _why_not_yet(self) -> str:
         """Why nothing is to change now; empty if it may."""
         return self._paused or self._baseline.describe_missing()
+
+
+def _is_lately(at_s: float, now_s: float) -> bool:
+    """Whether all queries were weighed so lately that they need not be again."""
+    return 0.0 <= now_s - at_s < WEIGH_EVERY_S

@@ -286,9 +286,7 @@ class _Sizing:
         if why:
             return self._keep(Verdict.HOLD, f"{aim}, but {why}", needed)
         decision = self._decide(needed, Verdict.CAPACITY, aim, needed)
-        if decision.executors <= self.asked:
-            return decision
-        if not worst.knows_rows:
+        if decision.executors <= self.asked or not worst.knows_rows:
             return decision
         before = self._count_rows_per_s(worst, self.count)
         gain = self._count_rows_per_s(worst, decision.executors) / before - 1.0
@@ -350,11 +348,9 @@ class _Sizing:
     def _find_gain(self, last: ScaleOut) -> float | None:
         """What a scale-out has brought its query; None while too few batches ran on all of it."""
         demand = next((d for d in self.load.demands if d.query == last.query), None)
-        if demand is None or not demand.knows_rows or self.count < last.after:
+        if demand is None or not demand.knows_rows or last.rows_per_s <= 0.0:
             return None
-        if last.rows_per_s <= 0.0:
-            return None
-        if demand.cost.cores < last.after * self.cores:
+        if self.count < last.after or demand.cost.cores < last.after * self.cores:
             return None
         return self._count_rows_per_s(demand, self.count) / last.rows_per_s - 1.0
 
@@ -447,8 +443,8 @@ class _Sizing:
     def _describe_objective(self, demand: Demand) -> str:
         set_s = self.limits.latency_objective_s
         short = f" ({set_s:g} s are no longer than its trigger interval)"
-        ignored = 0.0 < set_s <= demand.trigger_s
-        return f"the objective is {demand.objective_s:.1f} s{short if ignored else ''}"
+        is_set = set_s in {0.0, demand.objective_s}
+        return f"the objective is {demand.objective_s:.1f} s{'' if is_set else short}"
 
     def _keep(self, verdict: Verdict, reason: str, needed: int | None = None) -> ScalingDecision:
         return self._decide(self.asked, verdict, reason, needed)
@@ -463,8 +459,8 @@ class _Sizing:
         if self.asked > self.count:
             there = f"{self.count} of the {self.asked} executors that were asked for are there and"
         text = (
-            f"{there} have work for {self.utilization:.0%} of their time, the "
-            f"hottest for {self.hottest:.0%}; {reason}; {outcome}"
+            f"{there} have work for {self.utilization:.0%} of their time, the hottest for "
+            f"{self.hottest:.0%}; {reason}; {outcome}"
         )
         return ScalingDecision(
             count,

@@ -494,9 +494,7 @@ def test_whether_a_scale_out_helped_is_judged_by_the_query_that_needed_it() -> N
     assert decide(replace(seen, scale_outs=(other,)), {}, aim_at(15.0)).verdict is Verdict.CAPACITY
 
 
-def test_executors_that_helped_neither_of_two_queries_are_not_added_for_one_after_the_other() -> (
-    None
-):
+def test_executors_that_helped_neither_query_are_not_added_for_one_after_the_other() -> None:
     seen = share({"p": 10.0, "q": 10.0}, 14.0)
     failed = [
         ScaleOut(q, at_s, 1, 2, 1e6, 0.9, failed=True) for q, at_s in (("p", 200.0), ("q", 300.0))
